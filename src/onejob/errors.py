@@ -9,11 +9,13 @@ OnejobError
 │   ├── SubmissionRejected      rejected for good, and remembered
 │   └── SubmissionRefused       refused (quota, rate, sequence gap); not remembered
 ├── LeaseLost               the held key or the job has another holder, or is settled: stop
+│   └── LeaseExpired            the lease ran out before the store answered: stop, and reserve the key again
 ├── WorkRefused             an operation of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
 ├── NotAllowed              no valid credential, or one without the permission
 ├── ServerFailed            a response that no onejob server sends: check the URL
 ├── Unavailable             certainly not done: retry
+│   ├── NotAccepted             refused before it was sent to the store: closed, overloaded or cut off
 │   ├── FactsLocked             another transaction holds what it needs: retry, and see what hangs
 │   ├── Outdated                a newer program wrote the stored data: upgrade this one
 │   └── StoreRefused            the store does not meet the requirements: fix it first
@@ -36,8 +38,10 @@ __all__ = [
     "FactsLocked",
     "IdempotencyConflict",
     "Invalid",
+    "LeaseExpired",
     "LeaseLost",
     "MayBeDone",
+    "NotAccepted",
     "NotAllowed",
     "NotFound",
     "NotTheOwner",
@@ -118,6 +122,10 @@ class LeaseLost(OnejobError):
         self.details = dict(details or {})
 
 
+class LeaseExpired(LeaseLost):
+    """The lease ran out on the clock of this process before the store answered. Another caller may hold the key by now."""
+
+
 class WorkRefused(OnejobError):
     """The attempt has timed out, or the job's state does not allow the operation. Nothing was changed."""
 
@@ -148,6 +156,10 @@ class Unavailable(OnejobError):
     """Certainly not done: retry."""
 
     retryable = True
+
+
+class NotAccepted(Unavailable):
+    """Refused by this process before it was sent to the store: the ledger is closed, overloaded or cut off."""
 
 
 class Unknown(OnejobError):

@@ -6,13 +6,13 @@ A background thread runs one event loop for all threads of the process, so their
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from .core.credentials import Role
 from .core.identity import Actor
@@ -170,12 +170,17 @@ class SyncLedger:
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""
+        begun: Future[None] = Future()
         result: Future[bytes] = Future()
 
         async def wait_for_result(_: LeaseRenewal) -> bytes:
+            begun.set_result(None)
             return await asyncio.wrap_future(result)
 
         settled = self._loop.start(run_under_lease(self._ledger, held_key, wait_for_result))
+        wait((begun, cast("Future[None]", settled)), return_when=FIRST_COMPLETED)
+        if not begun.done():  # the lease was over
+            return self._loop.result(settled)
         try:
             result.set_result(work())
         except FinalRejection as rejection:

@@ -133,7 +133,8 @@ def job_named(shape: str, state: str) -> Job | None:
         return None
     record = record_named(shape)
     id = JOB if record is None else record.job_id
-    return a_job(JobState(state), id=id, usage_id=USAGE_ID if state in LIVE_JOBS else b"", due_at=NOW - SECOND)
+    due = {"due_at": NOW - SECOND, "keep_until": NOW - SECOND} if state == "preparing" else {"due_at": NOW - SECOND}
+    return a_job(JobState(state), id=id, usage_id=USAGE_ID if state in LIVE_JOBS else b"", **due)
 
 
 def policy_named(shape: str) -> Policy | None:

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import json
 
-from onejob.core.facts import AttachmentKind
-from onejob.core.maintenance import CountHits, Purge
+from onejob.core.facts import AttachmentKind, Job
+from onejob.core.maintenance import CountHits, Purge, is_abandoned_preparation
 from onejob.core.replies import (
     Cancelled,
     Created,
@@ -136,8 +136,29 @@ def test_what_is_not_due_is_left_alone(state: JobState, due_at: int) -> None:
     assert not world.changes
 
 
-def test_an_abandoned_preparation_fails() -> None:
-    world = World(a_job(JobState.PREPARING, due_at=NOW - 1))
+def test_an_abandoned_preparation_waits_for_whoever_takes_it_over_until_its_key_expires() -> None:
+    world = World(a_job(JobState.PREPARING, due_at=NOW - 1, keep_until=NOW))
+    assert is_abandoned_preparation(world.job(), NOW)
+    assert world.execute(maintain()) == Maintained(False, NOW)
+    assert world.execute(maintain(), NOW + 1) == Maintained(True, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        a_job(JobState.PREPARING, due_at=NOW),  # it is being prepared
+        a_job(JobState.PREPARING, due_at=NOW + HOUR, keep_until=NOW + HOUR),  # it was released
+        a_job(JobState.PREPARING, due_at=NOW - 1, keep_until=NOW - 1),  # its key has expired
+        a_job(JobState.PREPARING, due_at=NOW - 1, key=""),  # a callback
+        a_job(JobState.RUNNING, due_at=NOW - 1),
+    ],
+)
+def test_nothing_else_is_an_abandoned_preparation(job: Job) -> None:
+    assert not is_abandoned_preparation(job, NOW)
+
+
+def test_an_abandoned_preparation_fails_with_its_key() -> None:
+    world = World(a_job(JobState.PREPARING, due_at=NOW - 1, keep_until=NOW - 1))
     assert world.execute(maintain()) == Maintained(True, NOW)
     assert world.job().state is JobState.FAILED
     assert "preparing" in world.job().error

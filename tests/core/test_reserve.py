@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import AttachmentKind
 from onejob.core.replies import Conflict, InProgress, KeyHeld, KeySettled, Missing, Reason, Refused, Replayed
-from onejob.core.reserve import Verdict
+from onejob.core.reserve import UNANSWERED_MAX, UnansweredReservations, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from tests.core.world import (
     ANN,
@@ -61,7 +61,8 @@ def test_a_reservation_stores_a_preparing_job_and_a_lease() -> None:
     assert held.lease_until == NOW + LEASE
     record, job = world.record(), world.job()
     assert (record.status, record.lease_until) == (PENDING, NOW + LEASE)
-    assert record.expires_at == job.keep_until == job.due_at == NOW + LEASE + TTL
+    assert record.expires_at == job.keep_until == NOW + LEASE + TTL
+    assert record.lease_until == job.due_at == NOW + LEASE
     assert job.state is JobState.PREPARING
     assert world.attachment_indexes(AttachmentKind.INPUT) == [0]
 
@@ -98,7 +99,7 @@ def test_a_renewed_lease_and_its_window_count_from_the_renewal() -> None:
     longer = expect_type(world.execute(renew(held), NOW + SECOND), KeyHeld)
     assert longer == replace(held, lease_until=NOW + SECOND + LEASE, at=NOW + SECOND)
     assert world.record().expires_at == world.job().keep_until == NOW + SECOND + LEASE + TTL
-    assert world.job().due_at == world.job().keep_until
+    assert (world.job().due_at, world.job().keep_until) == (world.record().lease_until, world.record().expires_at)
 
 
 def test_an_expired_lease_that_was_not_taken_over_can_be_renewed_and_settled() -> None:
@@ -222,7 +223,8 @@ def test_take_over_keeps_the_job_id_and_raises_the_token() -> None:
     for token, (holder, command) in enumerate(turns, start=2):
         taken = expect_type(world.execute(command, then), KeyHeld)
         assert (taken.job_id, taken.token, taken.holder, taken.taken_over) == (JOB, token, holder, True)
-        assert world.record().expires_at == world.job().due_at == then + LEASE + TTL
+        assert world.record().expires_at == world.job().keep_until == then + LEASE + TTL
+        assert world.record().lease_until == world.job().due_at == then + LEASE
         then += LEASE + 1
     assert world.jobs() == [JOB]
 
@@ -254,3 +256,24 @@ def test_a_key_without_a_job_touches_nothing_but_its_record() -> None:
     assert settle(held, Verdict.COMMIT, policy_id=b"policy").footprint == record_only
     assert isinstance(world.execute(settle(held, Verdict.COMMIT, b"answer")), KeySettled)
     assert isinstance(world.execute(reserve(JOB2)), Conflict)
+
+
+def test_a_reservation_without_an_answer_is_repeated_as_the_same_holder() -> None:
+    unanswered, first = UnansweredReservations(), reserve(holder=BOB)
+    unanswered.add(first)
+    world = World()
+    expect_type(world.execute(first), KeyHeld)
+    for other in ({"record_id": b"other"}, {"fingerprint": b"other"}, {"user": "other"}):
+        assert unanswered.resume(replace(first, holder=ANN, **other)).holder == ANN
+    again = unanswered.resume(replace(first, holder=ANN))
+    assert expect_type(world.execute(again), KeyHeld).holder == BOB
+    assert unanswered.resume(replace(first, holder=ANN)).holder == ANN, "of several repetitions one is the same holder"
+
+
+def test_the_oldest_reservation_without_an_answer_is_forgotten() -> None:
+    unanswered = UnansweredReservations()
+    ids = [n.to_bytes(4, "big") for n in range(UNANSWERED_MAX + 1)]
+    for id in ids:
+        unanswered.add(reserve(holder=BOB, record_id=id))
+    holders = [unanswered.resume(reserve(holder=ANN, record_id=id)).holder for id in ids[:2]]
+    assert holders == [ANN, BOB]

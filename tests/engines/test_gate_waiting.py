@@ -81,6 +81,25 @@ async def test_when_time_is_up_the_answer_is_in_progress(clock: FakeClock) -> No
 
 
 @in_virtual_time
+async def test_the_answer_after_a_wait_says_what_is_left_of_the_lease_then(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=WAIT)
+    await held_by_another(gate, lease_ms=300_000)
+    reply = await gate.ask(submit(), InProgress)
+    assert reply.retry_after_ms == pytest.approx(300_000 - WAIT * 1000, abs=10)
+
+
+@in_virtual_time
+async def test_a_key_that_is_settled_as_the_wait_ends_is_answered(clock: FakeClock) -> None:
+    gate = RecordingGate(clock, pending_wait_timeout=0.9)
+    held = await held_by_another(gate)
+    waiting = gate.start_call(submit())
+    await asyncio.sleep(0.8)  # after the last poll
+    await expect(gate.engine.store, settle(held), KeySettled)
+    (reply,) = await waiting
+    assert isinstance(reply, Replayed)
+
+
+@in_virtual_time
 async def test_a_commit_through_the_same_gate_wakes_waiters_at_once(clock: FakeClock) -> None:
     gate = RecordingGate(clock, pending_wait_timeout=WAIT)
     held = await gate.ask(reserve(lease_ms=3_600_000), KeyHeld)

@@ -88,6 +88,35 @@ async def test_a_key_that_another_transaction_holds_fails_alone(
     assert set(jobs) == {"first", "held", *(f"k{n}" for n in range(size))}
 
 
+@pytest.mark.parametrize("size", [2, 9, 200])
+async def test_a_command_whose_statement_times_out_fails_alone(
+    postgres_url: str, db: Any, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection._SESSION_SETTINGS, "statement_timeout", "500ms")
+    engine = await PostgresEngine.open(postgres_url)
+    await expect(engine, submit("first"), Created)
+    await db.execute(
+        """
+        CREATE FUNCTION sleep_for_slow_keys() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN IF NEW.key = ''slow'' THEN PERFORM pg_sleep(5); END IF; RETURN NEW; END';
+        CREATE TRIGGER slow BEFORE INSERT ON record FOR EACH ROW EXECUTE FUNCTION sleep_for_slow_keys()
+        """
+    )
+    commands = [submit(f"k{n}") for n in range(size)]
+    slow = submit("slow")
+    commands.insert(size // 3, slow)
+    try:
+        results = await execute_each(engine, commands)
+    finally:
+        await db.execute("DROP FUNCTION sleep_for_slow_keys CASCADE")
+    failed = [command for command, result in zip(commands, results, strict=True) if type(result) is not Created]
+    assert failed == [slow]
+    assert isinstance(results[size // 3], FactsLocked)
+    assert "a statement timed out" in str(results[size // 3])
+    assert type((await engine.execute([slow]))[0]) is Created
+    await engine.aclose()
+
+
 async def test_a_key_that_was_held_a_moment_ago_does_not_delay_the_next_batch(engine: PostgresEngine, db: Any) -> None:
     await hold_key(engine, db)
     with pytest.raises(FactsLocked):

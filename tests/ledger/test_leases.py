@@ -1,11 +1,13 @@
 """Work under the lease of a held key: the lease is renewed, lost work is cancelled, the key is settled once."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import onejob
 from onejob.core.replies import Reason
@@ -93,8 +95,9 @@ async def test_work_whose_lease_was_taken_over_is_stopped_and_releases_nothing(l
     await asyncio.sleep(0.02)
     second = await hold_key(ledger)
     assert (second.job_id, second.token) == (first.job_id, 2)
+    unaware = replace(first, lease_end=math.inf)  # as a process that was suspended
     with pytest.raises(LeaseLost):
-        await run_under_lease(ledger, first, work)
+        await run_under_lease(ledger, unaware, work)
     await stopped.wait()
     assert (await ledger.commit(second)).job_id == first.job_id
 
@@ -107,7 +110,7 @@ async def test_work_whose_lease_was_taken_over_commits_nothing_even_if_it_finish
     await asyncio.sleep(0.02)
     second = await hold_key(ledger)
     with pytest.raises(LeaseLost):
-        await run_under_lease(ledger, first, work)
+        await run_under_lease(ledger, replace(first, lease_end=math.inf), work)
     assert (await ledger.commit(second, b"right")).receipt == b"right"
 
 
@@ -159,15 +162,19 @@ async def test_renewals_are_in_time_and_jittered() -> None:
     loop = asyncio.get_running_loop()
     moments: list[float] = []
 
-    async def renew() -> None:
+    async def renew() -> float:
         moments.append(loop.time())
+        return loop.time() + 10
 
     async def work() -> str:
         await wait_until(lambda: len(moments) >= 4)
         return "done"
 
     begin = loop.time()
-    assert await run_while_renewing(work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff") == "done"
+    ended = await run_while_renewing(
+        work(), renew, interval_seconds=0.1, jitter_seed=b"\x00\xff\x00\xff", lease_end=begin + 10
+    )
+    assert ended == "done"
     pauses = [after - before for before, after in zip([begin, *moments], moments, strict=False)]
     assert all(pause >= 0.079 for pause in pauses)
     assert all(pauses[n] >= 0.099 for n in (0, 2))
@@ -177,7 +184,7 @@ async def test_a_refusal_to_renew_ends_the_work() -> None:
     refused = SubmissionRefused(key="k", reason=Reason.SLOT_LOST, message="slot lost")
     stopped = asyncio.Event()
 
-    async def renew() -> None:
+    async def renew() -> float:
         raise refused
 
     async def work() -> None:
@@ -187,14 +194,65 @@ async def test_a_refusal_to_renew_ends_the_work() -> None:
             stopped.set()
 
     with pytest.raises(SubmissionRefused):
-        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
+        await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM, lease_end=math.inf)
     await stopped.wait()
+
+
+async def test_work_stops_when_its_lease_is_over_although_the_renewal_hangs(ledger: onejob.Ledger) -> None:
+    loop = asyncio.get_running_loop()
+    stopped: list[float] = []
+
+    async def hang() -> float:
+        await asyncio.Event().wait()
+        return math.inf
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(loop.time())
+
+    sent = loop.time()
+    held = await hold_key(ledger)
+    assert sent + 0.29 < held.lease_end <= loop.time() + 0.3
+    with pytest.raises(LeaseLost, match="before the store answered"):
+        await run_while_renewing(work(), hang, interval_seconds=0.1, jitter_seed=RANDOM, lease_end=held.lease_end)
+    await asyncio.sleep(0)
+    assert held.lease_end <= stopped[0] < held.lease_end + 2
+
+
+async def test_work_does_not_begin_when_its_lease_is_over(ledger: onejob.Ledger) -> None:
+    began = False
+
+    async def work(renewal: LeaseRenewal) -> bytes:
+        nonlocal began
+        began = True
+        return b""
+
+    held = await hold_key(ledger, lease=timedelta(milliseconds=1))
+    await asyncio.sleep(0.02)
+    with pytest.raises(LeaseLost):
+        await run_under_lease(ledger, held, work)
+    assert not began
+
+
+async def test_a_lease_counts_from_after_the_wait_for_another_holder(url: str) -> None:
+    config = onejob.IdempotencyConfig(pending_wait_timeout=5)
+    async with onejob.open(url, config=config, sweep=False) as waiting:
+        first = await hold_key(waiting, lease=timedelta(seconds=1))
+        taking = asyncio.create_task(hold_key(waiting, lease=timedelta(seconds=1)))
+        await asyncio.sleep(0.5)
+        resent = asyncio.get_running_loop().time()
+        await waiting.fail(first)
+        second = await taking
+        assert second.token == 2
+        assert second.lease_end >= resent + 1
 
 
 async def test_work_that_ignores_cancellation_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     go = asyncio.Event()
 
-    async def renew() -> None:
+    async def renew() -> float:
         raise LeaseLost("gone")
 
     async def work() -> None:
@@ -207,6 +265,6 @@ async def test_work_that_ignores_cancellation_is_not_waited_for(caplog: pytest.L
 
     async with asyncio.timeout(5):
         with pytest.raises(LeaseLost):
-            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM)
+            await run_while_renewing(work(), renew, interval_seconds=0.01, jitter_seed=RANDOM, lease_end=math.inf)
     go.set()
     await wait_until(lambda: "RuntimeError" in caplog.text)

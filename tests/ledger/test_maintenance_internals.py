@@ -1,5 +1,8 @@
 """The sweeper skips facts that it cannot change, and continues where it stopped."""
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
 from onejob.clock import FakeClock
@@ -7,7 +10,7 @@ from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import TENANT, a_job, a_record
 from onejob.core.facts import FORMAT, Kind
 from onejob.core.states import JobState
-from onejob.engine import ListFacts
+from onejob.engine import ListDueFacts, ListFacts, Page, Query
 from onejob.engines.memory import MemoryEngine
 from onejob.ledger import maintenance
 from onejob.ledger.maintenance import Sweeper, SweepResult
@@ -45,6 +48,52 @@ async def test_a_sweep_that_ended_early_continues_the_next_time(
     await store_facts(engine, [a_record("behind", expires_at=1000)])
     sweeper = Sweeper(engine)
     assert [(await sweeper.sweep()).records for _ in range(4)] == [0, 0, 1, 0]
+
+
+class WatchedEngine(MemoryEngine):
+    """Calls `before_records` before each page of expired records is listed."""
+
+    before_records: Callable[[], Awaitable[None]]
+
+    async def scan(self, query: Query[Any], /) -> Page[Any]:
+        if isinstance(query, ListDueFacts) and query.kind is Kind.RECORD:
+            await self.before_records()
+        return await super().scan(query)
+
+
+async def test_expired_leases_are_ended_before_expired_records_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that expire while a hundred thousand records are being deleted."""
+    monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
+    engine = WatchedEngine(FakeClock())
+    await store_facts(engine, [a_record(f"k{n}", expires_at=1000 + n) for n in range(3 * PAGE)])
+    jobs = [a_job(state=JobState.RUNNING, due_at=due_at, lease_until=due_at, attempts_max=2) for due_at in (2000, 3000)]
+    await store_facts(engine, jobs[:1])
+    seen: list[tuple[int, int]] = []
+
+    async def look() -> None:
+        ready = sum(job.state is JobState.PENDING for job in engine.facts[Kind.JOB].values())
+        seen.append((len(engine.facts[Kind.RECORD]), ready))
+        if len(engine.facts[Kind.JOB]) == 1:
+            await store_facts(engine, jobs[1:])
+
+    engine.before_records = look
+    swept = await Sweeper(engine).sweep()
+    assert seen[:2] == [(3 * PAGE, 1), (2 * PAGE, 2)]
+    assert (swept.records, swept.jobs) == (3 * PAGE, 2)
+
+
+async def test_a_job_is_never_deleted_before_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "SWEEP_PAGE_SIZE", PAGE)
+    engine = WatchedEngine(FakeClock())
+    jobs = [a_job(state=JobState.SUCCESS, due_at=1000 + n) for n in range(3 * PAGE)]
+    await store_facts(engine, jobs)
+    await store_facts(engine, [a_record(f"k{n}", job_ids=job.id, expires_at=1000) for n, job in enumerate(jobs)])
+
+    async def look() -> None:
+        assert len(engine.facts[Kind.JOB]) == len(jobs)
+
+    engine.before_records = look
+    assert await Sweeper(engine).sweep() == SweepResult(3 * PAGE, 3 * PAGE)
 
 
 async def test_a_sweep_starts_over_after_it_reached_the_end(engine: MemoryEngine) -> None:

@@ -89,6 +89,50 @@ async def test_a_handler_that_lost_its_lease_is_cancelled_and_its_response_is_no
     assert handler.runs == 1
 
 
+async def test_a_handler_stops_when_its_lease_is_over_although_the_store_does_not_answer() -> None:
+    """So it has stopped before another process can run the request again."""
+    engine = MemoryEngine()
+    hanging = FaultyEngine(engine)
+    cut_off, healthy = open_ledger(hanging, clock=SystemClock()), open_ledger(engine, clock=SystemClock())
+    order: list[str] = []
+
+    async def endless(scope: Any, receive: Any, send: Send) -> None:
+        hanging.delay(2)
+        order.append("first began")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            order.append("first stopped")
+
+    async def quick(scope: Any, receive: Any, send: Send) -> None:
+        order.append("second began")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    lease = timedelta(milliseconds=300)
+    waiting = asyncio.create_task(ask(wrap(endless, cut_off, lease=lease)))
+    other = wrap(quick, healthy, lease=lease)
+    await asyncio.sleep(0.05)
+    while (answer := await ask(other))[0]["status"] == 409:
+        await asyncio.sleep(0.002)
+    assert (answer[0]["status"], order) == (200, ["first began", "first stopped", "second began"])
+    assert (await waiting)[0]["status"] == 503
+    await cut_off.aclose()
+    await healthy.aclose()
+
+
+async def test_a_claim_that_is_answered_after_its_lease_runs_nothing() -> None:
+    engine = FaultyEngine(MemoryEngine())
+    queue = open_ledger(engine, clock=SystemClock())
+    handler = Handler()
+    handler.go.set()
+    app = wrap(handler, queue, lease=timedelta(milliseconds=50))
+    engine.delay_after(0.1)
+    assert ((await ask(app))[0]["status"], handler.runs) == (503, 0)
+    assert ((await ask(app))[0]["status"], handler.runs) == (200, 1)
+    await queue.aclose()
+
+
 async def test_a_verdict_that_cannot_be_stored_is_retried_later(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,9 @@ TRIES_MAX = 6
 _BACKOFF = 0.1
 
 
+JOB_TIMEOUT_MS = 700  # longer than a lease, and shorter than some work
+
+
 class Client(QuotaClient, SequenceClient, WorkerClient):
     def __init__(self, simulation: "Simulation", number: int) -> None:
         self.simulation = simulation
@@ -278,6 +281,7 @@ class Client(QuotaClient, SequenceClient, WorkerClient):
         return {
             "delivery": Delivery.AT_MOST_ONCE if once else Delivery.AT_LEAST_ONCE,
             "attempts_max": 1 + self.number % 3,
+            "timeout_ms": JOB_TIMEOUT_MS if self.number % 4 >= 2 else 0,
         }
 
     def _record_id(self, op: Op, key: int | None = None) -> bytes:

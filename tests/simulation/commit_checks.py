@@ -122,12 +122,12 @@ class CommitChecker:
         if record is None or not record.job_ids:
             return
         job = jobs.get(record.job_id)
-        if (
-            job is not None
-            and (job.state in ENDED_STATES or job.state is JobState.PREPARING)
-            and 0 < job.due_at < record.expires_at
-        ):
-            self.report_violation("no job is deleted before its record", f"{record.key!r}: due at {job.due_at}")
+        if job is None or (job.state not in ENDED_STATES and job.state is not JobState.PREPARING):
+            return
+        # A job that is being prepared is due for a take-over with its lease, and ended after its key.
+        due_at = job.keep_until if job.state is JobState.PREPARING else job.due_at
+        if 0 < due_at < record.expires_at:
+            self.report_violation("no job is deleted before its record", f"{record.key!r}: due at {due_at}")
 
     def _check_record_change(
         self, old: Record | None, new: Record | None, now: int, *, settling: bool, erased: set[str]

@@ -82,6 +82,7 @@ class Model(WorkModel):
         self.make_job(c.job_id, state, until, now, user=c.user, slot=slot, cost=c.cost)
         job = self.jobs[c.job_id]
         job.at_most_once, job.attempts_max = c.delivery == "at_most_once", c.attempts_max
+        job.timeout_ms = c.timeout_ms
 
     def _finish_abandoned_key(self, c: Submit, key: ModelKey, now: int, *, dry: bool) -> ModelReply:
         job = self.jobs[key.job]

@@ -41,6 +41,8 @@ class ModelJob:
     user: str = ""
     at_most_once: bool = False
     attempts_max: int = 1
+    timeout_ms: int = 0
+    started_at: int = 0
     token: int = 0
     holder: bytes = b""
     lease_until: int = 0

@@ -30,10 +30,17 @@ WORK_MUTANTS = (
     "claim_a_held_job",
     "expired_lease_is_extended_after_another_took_it",
     "expired_lease_runs_an_at_most_once_job_again",
+    "extension_past_the_timeout_is_accepted",
     "finish_without_checking_the_token",
+    "late_extension_is_refused",
+    "late_extension_revives_a_lost_job",
+    "late_extension_revives_a_reported_attempt",
+    "late_release_is_refused",
+    "revived_job_stays_in_the_queue",
     "slot_freed_by_cancel_and_again_by_finish",
     "start_without_checking_the_holder",
     "started_at_most_once_job_is_released",
+    "success_after_the_timeout_is_accepted",
     "token_stays_with_the_next_claim",
 )
 

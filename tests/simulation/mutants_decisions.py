@@ -197,12 +197,18 @@ def tenant_missing_from_the_key() -> Iterator[Components]:
 def job_deleted_before_its_record() -> Iterator[Components]:
     """Ours: an ended job was deleted before the record that was settled after it."""
 
-    def retain_wrongly(job: Job, now: int, *, keep_until: int) -> Job:
+    def retain_wrongly(job: Job, now: int, *, keep_until: int, lease_until: int = 0) -> Job:
         return (
             next_version(job, now) if job.ended_at else next_version(job, now, keep_until=keep_until, due_at=keep_until)
         )
 
     with patch.object(submit, "retained_job", retain_wrongly), patch.object(reserve, "retained_job", retain_wrongly):
+        yield Components()
+
+
+@mutant
+def abandoned_preparation_fails_while_its_key_can_be_taken_over() -> Iterator[Components]:
+    with patch.object(maintenance, "is_abandoned_preparation", lambda job, now: False):
         yield Components()
 
 

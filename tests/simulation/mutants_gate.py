@@ -84,7 +84,7 @@ def cancelled_leader_cancels_its_followers() -> Iterator[Components]:
 @mutant
 def timed_out_waiter_is_new() -> Iterator[Components]:
     class Proceeding(Gate):
-        async def _wait_while_pending(self, command: Any, reply: Any) -> Any:
+        async def _wait_while_pending(self, command: Any, reply: Any, on_resend: Any = None) -> Any:
             reply = await super()._wait_while_pending(command, reply)
             if isinstance(reply, InProgress) and isinstance(command, Submit):
                 (reply,) = await self._batcher.execute([replace(command, record_id=b"")])

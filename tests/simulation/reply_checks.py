@@ -9,7 +9,7 @@ from onejob.core.command import Command
 from onejob.core.replies import AnyReply, Created, Defect, KeyHeld, Rejected, Replayed
 from onejob.core.states import IMMUTABLE_STATES, JobState
 from onejob.core.submit import SubmissionCommand, Submit
-from onejob.errors import Unavailable
+from onejob.errors import NotAccepted, Unavailable
 
 from .commit_checks import CommitChecker, KeyWindow
 from .store import SimStore, command_identity
@@ -71,7 +71,7 @@ class ReplyChecker:
         """A failure is never shared: the command itself failed, or the read of its job."""
         if isinstance(error, Unavailable) and isinstance(command, SubmissionCommand):
             self._check_not_done(command)
-        if isinstance(command, Submit) and len(call.commands) == 1 and "ledger is" not in str(error):
+        if isinstance(command, Submit) and len(call.commands) == 1 and not isinstance(error, NotAccepted):
             names = [
                 command_identity(command),
                 *(job for key, job in self.commit_checker.windows if key == command.record_id),

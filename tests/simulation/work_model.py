@@ -12,6 +12,7 @@ ModelReply = tuple[Any, ...]
 RELEASED = ("released",)
 LAPSED = ("lapsed",)
 STALE = ("refused", "STALE")
+TIMED_OUT = ("refused", "TIMED_OUT")
 
 
 class WorkModel(QuotaModel):
@@ -31,7 +32,7 @@ class WorkModel(QuotaModel):
         job.token, job.holder, job.lease_until, job.last_report = job.token + 1, c.holder, now + c.lease_ms, None
         job.state = "pending"
         if c.start and not (job.at_most_once and job.attempts):
-            job.state, job.attempts = "running", job.attempts + 1
+            self._begin_attempt(job, c, now)
             return ("started", job.id, job.token, job.lease_until)
         return ("claimed", job.id, job.token, job.lease_until)
 
@@ -44,13 +45,12 @@ class WorkModel(QuotaModel):
         is_startable = job.state == "pending" and job.token == c.token and now <= job.lease_until
         if not is_startable or (job.at_most_once and job.attempts):
             return STALE
-        job.state, job.holder, job.lease_until, job.attempts = (
-            "running",
-            c.holder,
-            now + c.lease_ms,
-            job.attempts + 1,
-        )
+        self._begin_attempt(job, c, now)
         return ("started", job.id, job.token, job.lease_until)
+
+    def _begin_attempt(self, job: ModelJob, c: Claim | Start, now: int) -> None:
+        job.state, job.holder, job.attempts, job.started_at = "running", c.holder, job.attempts + 1, now
+        job.lease_until = now + min(c.lease_ms, job.timeout_ms or c.lease_ms)
 
     def _extend(self, c: Extend, now: int, _: Any) -> ModelReply:
         job, now, _ = self._job_and_ownership(c, now)
@@ -58,10 +58,14 @@ class WorkModel(QuotaModel):
             return ("missing",)
         if not self._may_report(job, c):
             return STALE
+        deadline = self._deadline(job)
+        if deadline and now >= deadline:
+            return TIMED_OUT
         if c.offset > job.log_lines:
             return ("refused", "SEQUENCE_GAP")
         self._revive(job)
-        job.lease_until, job.log_lines = now + c.lease_ms, max(job.log_lines, c.offset + len(c.logs))
+        job.lease_until = min(now + c.lease_ms, deadline or now + c.lease_ms)
+        job.log_lines = max(job.log_lines, c.offset + len(c.logs))
         return ("extended", job.id, job.lease_until, job.log_lines)
 
     def _release(self, c: Release, now: int, _: Any) -> ModelReply:
@@ -90,6 +94,8 @@ class WorkModel(QuotaModel):
             return ("finished", job.id, job.state)
         if not self._may_report(job, c) or (job.state == "pending" and job.last_report != LAPSED):
             return STALE
+        if c.outcome is FinishOutcome.SUCCESS and now > (self._deadline(job) or now):
+            return TIMED_OUT
         self._revive(job)
         if c.outcome is FinishOutcome.FAILED and not (c.final or job.at_most_once or job.attempts >= job.attempts_max):
             self._return_to_queue(job, now, c.retry_ms)
@@ -133,6 +139,11 @@ class WorkModel(QuotaModel):
         if (job.token, job.holder) != (c.token, c.holder):
             return False
         return job.state == "running" or (job.state == "pending" and job.last_report in (None, LAPSED))
+
+    def _deadline(self, job: ModelJob) -> int:
+        """When the attempt times out; 0: it does not, or has not started."""
+        is_attempt = job.state == "running" or job.last_report == LAPSED
+        return job.started_at + job.timeout_ms if is_attempt and job.timeout_ms else 0
 
     def _revive(self, job: ModelJob) -> None:
         if job.last_report == LAPSED:

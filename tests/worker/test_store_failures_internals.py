@@ -9,11 +9,43 @@ import pytest
 
 import onejob
 from onejob import App, Context, JobState
+from onejob.clock import SystemClock
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply
 from onejob.core.work import Claim, Extend, Finish
+from onejob.engine import Engine, OnTimeout
+from onejob.engines.memory import MemoryEngine
+from onejob.testing import FaultyEngine, open_ledger
 
 LEASE = timedelta(milliseconds=600)
+
+
+class HangingEngine(FaultyEngine):
+    """An engine that stops answering: before it executes a batch, or after it has executed one with such a command."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.hangs = False
+        self.hangs_after: type[Any] | None = None
+        self.is_hanging = asyncio.Event()
+        self._resumed = asyncio.Event()
+
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        if self.hangs:
+            await self._resumed.wait()
+        replies = await super().execute(commands, on_timeout=on_timeout)
+        if self.hangs_after is not None and any(isinstance(command, self.hangs_after) for command in commands):
+            self.is_hanging.set()
+            await self._resumed.wait()
+        return replies
+
+    def resume(self) -> None:
+        self.hangs, self.hangs_after = False, None
+        self._resumed.set()
+
+
 ErrorFor = Callable[[Sequence[Command[Any]]], BaseException | None]
 
 
@@ -124,6 +156,73 @@ async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_l
         await faulty_ledger.queue.sweep()
         job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
+
+
+async def test_a_handler_stops_when_its_lease_is_over_although_the_heartbeat_hangs() -> None:
+    """So it has stopped before another worker can start the job."""
+    loop = asyncio.get_running_loop()
+    engine = MemoryEngine()
+    hanging, healthy = HangingEngine(engine), open_ledger(engine, clock=SystemClock())
+    cut_off = open_ledger(hanging, clock=SystemClock())
+    first, second = App(), App()
+    begun = asyncio.Event()
+    stopped: list[float] = []
+    started: list[float] = []
+
+    @first.job("t")
+    async def handle() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.append(loop.time())
+
+    @second.job("t")
+    async def handle_again() -> None:
+        started.append(loop.time())
+
+    made = await healthy.submit("t", max_attempts=3)
+    async with first.background_worker(cut_off, lease=LEASE, drain=timedelta(0)):
+        await begun.wait()
+        hanging.hangs = True
+        async with second.background_worker(healthy):
+            job = await healthy.wait(made.job_id, timedelta(seconds=20))
+        hanging.resume()
+    assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
+    assert stopped[0] <= started[0], "the first handler still ran when the second started"
+    await cut_off.aclose()
+    await healthy.aclose()
+
+
+@pytest.mark.parametrize(
+    ("delivery", "state"),
+    [(onejob.Delivery.AT_LEAST_ONCE, JobState.PENDING), (onejob.Delivery.AT_MOST_ONCE, JobState.FAILED)],
+)
+async def test_a_claim_that_is_answered_after_its_lease_begins_nothing(
+    delivery: onejob.Delivery, state: JobState
+) -> None:
+    engine = HangingEngine(MemoryEngine())
+    queue = open_ledger(engine, clock=SystemClock())
+    app = App()
+    runs = 0
+
+    @app.job("t")
+    async def handle() -> None:
+        nonlocal runs
+        runs += 1
+
+    made = await queue.submit("t", delivery=delivery)
+    worker = app.worker(queue, lease=timedelta(milliseconds=200), drain=timedelta(0))
+    engine.hangs_after = Claim
+    running = asyncio.create_task(worker.run())
+    await engine.is_hanging.wait()
+    worker.stop()
+    await asyncio.sleep(0.3)
+    engine.resume()
+    await running
+    job = await queue.job(made.job_id)
+    assert (job.state, job.row.attempts, runs) == (state, int(state is JobState.FAILED), 0)
+    await queue.aclose()
 
 
 async def test_a_worker_waits_for_an_unavailable_store(faulty_ledger: FaultyLedger) -> None:

@@ -53,6 +53,11 @@ def due_sort_key(fact: MaintenanceItem) -> tuple[int, bytes]:
     return getattr(fact, DUE_FIELDS[KINDS[type(fact)]][0]), fact.id
 
 
+def is_abandoned_preparation(job: Job, now: int) -> bool:
+    """True if the lease of whoever prepared the job is over, and its key can still be taken over."""
+    return job.state is JobState.PREPARING and bool(job.key) and job.due_at < now <= job.keep_until
+
+
 class Expire(CommandData, frozen=True, gc=False, kw_only=True):
     """Delete a record that has expired."""
 
@@ -101,6 +106,8 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
             return Step(Maintained(False, now))
         if job.state in ENDED_STATES:
             return Step(Maintained(True, now), drops=(job,))
+        if job.state is JobState.PREPARING and is_abandoned_preparation(job, now):
+            return Step(Maintained(False, now))  # until its key expires, whoever takes the key over may go on
         if job.state is JobState.PREPARING:
             return self._end_job(job, facts, now, Move.ABANDON, "preparing it was not finished before the key expired")
         if job.state is JobState.RUNNING:

@@ -57,7 +57,7 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         if isinstance(charged, Refused):
             return Step(charged)
         usages, usage_id, warnings = _unpack_charge(charged)
-        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=expires_at, usage_id=usage_id)
+        job = new_job(self, self, JobState.PREPARING, now, keep_until=expires_at, due_at=lease_until, usage_id=usage_id)
         reply = _held_reply(record, now, taken_over=False, warnings=warnings)
         return Step(reply, (record, job, *usages), attachments=(self.input_attachment(),))
 
@@ -75,6 +75,35 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         reassigned = replace(job, usage_id=usage_id, user=self.user)
         step = _take_over_step(record, reassigned, usages, now, holder=self.holder, lease_ms=self.lease_ms)
         return replace(step, reply=replace(step.reply, warnings=warnings)) if warnings else step
+
+
+UNANSWERED_MAX = 10_000
+
+
+class UnansweredReservations:
+    """The reservations that got no answer: each may hold its key, unknown to its caller.
+
+    A reservation of the same record with the same fingerprint and user is its repetition, and is made as the same holder,
+    which gets the key back if it has it. Nobody else can have been told that holder. Beyond UNANSWERED_MAX the oldest is
+    forgotten; its key becomes free when the lease expires.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[bytes, bytes, str], bytes] = {}
+
+    def add(self, reserve: Reserve) -> None:
+        self._holders[_repetition_id(reserve)] = reserve.holder
+        if len(self._holders) > UNANSWERED_MAX:
+            del self._holders[next(iter(self._holders))]
+
+    def resume(self, reserve: Reserve) -> Reserve:
+        """This reservation, as the holder that got no answer if there is one. Of several at once, one is."""
+        holder = self._holders.pop(_repetition_id(reserve), None)
+        return reserve if holder is None else replace(reserve, holder=holder)
+
+
+def _repetition_id(reserve: Reserve) -> tuple[bytes, bytes, str]:
+    return reserve.record_id, reserve.fingerprint, reserve.user
 
 
 class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
@@ -123,7 +152,8 @@ class Renew(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(usages)
         renewed = next_version(record, now, lease_until=lease_until, expires_at=expires_at)
         reply = _held_reply(renewed, now, taken_over=record.token > 1)
-        return Step(reply, (renewed, *_retained_jobs(facts.job, now, keep_until=expires_at), *usages))
+        jobs = _retained_jobs(facts.job, now, keep_until=expires_at, lease_until=lease_until)
+        return Step(reply, (renewed, *jobs, *usages))
 
 
 class Verdict(StrEnum):
@@ -285,7 +315,8 @@ def _take_over_step(
         expires_at=expires_at,
     )
     reply = _held_reply(taken_over, now, taken_over=True)
-    return Step(reply, (taken_over, *_retained_jobs(job, now, keep_until=expires_at), *usages))
+    jobs = _retained_jobs(job, now, keep_until=expires_at, lease_until=lease_until)
+    return Step(reply, (taken_over, *jobs, *usages))
 
 
 def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step[KeySettled | Refused]:
@@ -294,5 +325,5 @@ def _settle_step(record: Record, facts: Facts, now: int, *usages: Usage) -> Step
     return Step(KeySettled(record, jobs[0] if jobs else None, now), (record, *jobs, *usages))
 
 
-def _retained_jobs(job: Job | None, now: int, *, keep_until: int) -> tuple[Job, ...]:
-    return () if job is None else (retained_job(job, now, keep_until=keep_until),)
+def _retained_jobs(job: Job | None, now: int, *, keep_until: int, lease_until: int = 0) -> tuple[Job, ...]:
+    return () if job is None else (retained_job(job, now, keep_until=keep_until, lease_until=lease_until),)

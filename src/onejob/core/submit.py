@@ -220,9 +220,12 @@ def committed_record(
     )
 
 
-def retained_job(job: Job, now: int, *, keep_until: int) -> Job:
-    """The job of a key whose window changed: maintenance must not end or delete it before its record."""
-    due_at = max(job.due_at, keep_until) if job.state in ENDED_STATES else keep_until
+def retained_job(job: Job, now: int, *, keep_until: int, lease_until: int = 0) -> Job:
+    """The job of a key whose window changed: maintenance must not end or delete it before its record.
+
+    A job that is being prepared is due when the lease of its holder ends, so that whoever can prepare it finds it.
+    """
+    due_at = max(job.due_at, keep_until) if job.state in ENDED_STATES else lease_until or keep_until
     return next_version(job, now, keep_until=keep_until, due_at=due_at)
 
 

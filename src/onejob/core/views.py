@@ -165,6 +165,8 @@ class HeldKey(Struct, frozen=True):
     record_id: bytes
     holder: bytes
     warnings: tuple[LimitWarning, ...] = ()
+    # On the monotonic clock of the process, counted from before the request was sent: never later than in the store.
+    lease_end: float = 0.0
 
 
 class KeyHistory(Struct, frozen=True):

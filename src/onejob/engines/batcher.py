@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from onejob.core.command import Command, is_precondition_failure
 from onejob.core.replies import AnyReply
 from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
-from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
+from onejob.errors import FactsLocked, NotAccepted, PartlyDone, Unavailable, Unknown
 
 T = TypeVar("T")
 Result = AnyReply | Exception
@@ -231,7 +231,7 @@ class Batcher:
         if command.writes:
             queue = self._writes if command.creates else self._updates
         if self._closed or not queue.put(pending):
-            pending.complete(Unavailable(_not_accepted_message("closed" if self._closed else "overloaded")))
+            pending.complete(_not_accepted_error("closed" if self._closed else "overloaded"))
             return
         if not queue.starting and len(queue.running) < queue.lanes:
             self._start_batch(queue)
@@ -359,7 +359,7 @@ class Batcher:
             self.last_error = error
         if error is not None and asyncio.get_running_loop().time() - batch.started_at >= STALL_SECONDS:
             for pending in queue.drain():
-                _complete_safely(pending, Unavailable(_not_accepted_message("cut off from its store")))
+                _complete_safely(pending, _not_accepted_error("cut off from its store"))
         # The next batch is sent before the callers of this one go on.
         queue.running.discard(batch.task)
         if queue.size and not queue.starting:
@@ -440,8 +440,8 @@ def _complete_safely(pending: Pending, result: Result) -> None:
         log.exception("the reply callback of %s failed", type(pending.command).__name__)
 
 
-def _not_accepted_message(state: str) -> str:
-    return f"the ledger is {state}: nothing was done; retry later with the same key"
+def _not_accepted_error(state: str) -> NotAccepted:
+    return NotAccepted(f"the ledger is {state}: nothing was done; retry later with the same key")
 
 
 def _to_engine_error(error: Exception) -> Exception:

@@ -9,11 +9,13 @@ caller asks the engine for itself.
            ─ in flight with the same fingerprint and user ── wait for the leader ── share its reply
            ─ new here ───────────────────────── batcher, engine ─────────────── remember what is settled
     InProgress ─ poll the key once for all its waiters (PendingKeyWaiters) ──── submit again
+                 (also when the time is up: the reply then says what is left of the lease)
 """
 
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
@@ -370,15 +372,17 @@ class Gate:
                 self._count_outcome(command, result)
         return results
 
-    async def execute_one(self, command: Command[Any]) -> AnyReply | BaseException:
-        """`execute_each` for a single command, which is what most callers have."""
+    async def execute_one(
+        self, command: Command[Any], *, on_resend: Callable[[], None] | None = None
+    ) -> AnyReply | BaseException:
+        """`execute_each` for a single command. `on_resend` is called before the command is sent again, after a wait."""
         result: AnyReply | BaseException
         try:
             result = await self._dispatch(command)
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
         if type(result) is InProgress and isinstance(command, SubmissionCommand) and self._config.wait_for_pending:
-            result = await self._wait_while_pending(command, result)
+            result = await self._wait_while_pending(command, result, on_resend)
         if isinstance(command, (SubmissionCommand, SubmitSequence)):
             self._count_outcome(command, result)
         return result
@@ -544,7 +548,7 @@ class Gate:
         command = pending.command
         assert isinstance(command, (Reserve, Renew))
         if isinstance(result, KeyHeld):
-            self.cache.note_held(command.record_id, pending.sent_at + command.lease_ms / 1000)
+            self.cache.note_held(command.record_id, pending.sent_at + (result.lease_until - result.at) / 1000)
         elif isinstance(command, Renew):
             if isinstance(result, Refused):
                 self.cache.note_settled(command.record_id)
@@ -568,9 +572,9 @@ class Gate:
         pending.resolve(result)
 
     async def _wait_while_pending(
-        self, command: Command[Any], reply: AnyReply | BaseException
+        self, command: Command[Any], reply: AnyReply | BaseException, on_resend: Callable[[], None] | None = None
     ) -> AnyReply | BaseException:
-        """Wait until the key is settled, then submit again; when time is up, answer in-progress. A pending key is never free."""
+        """Wait until the key is settled or time is up, then submit again: the reply is of now. A pending key is never free."""
         assert isinstance(reply, InProgress)
         assert isinstance(command, SubmissionCommand)
         if isinstance(command, Reserve) and not command.wait_if_held:
@@ -579,12 +583,11 @@ class Gate:
         deadline = self._monotonic() + self._config.pending_wait_timeout
         while isinstance(reply, InProgress):
             left = deadline - self._monotonic()
-            if (
-                left <= 0
-                or not self._has_room_for_waiter()
-                or not await self._pending_waiters.wait_until_settled(command, left)
-            ):
+            if left <= 0 or self._pending_waiters.is_closed or not self._has_room_for_waiter():
                 break
+            await self._pending_waiters.wait_until_settled(command, left)
+            if on_resend is not None:
+                on_resend()
             (reply,) = await collect_results([self._dispatch(command)])
         return reply
 
@@ -704,17 +707,15 @@ class PendingKeyWaiters:
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._polls: dict[bytes, _Poll] = {}
-        self._closed = False
+        self.is_closed = False
         self.waiters = 0  # of all polls
 
     def count_waiters(self, id_prefix: bytes) -> int:
         """The waiters for records whose ids begin with this."""
         return sum(poll.waiters for id, poll in self._polls.items() if id.startswith(id_prefix))
 
-    async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> bool:
-        """Wait until the key is no longer held; False when time is up."""
-        if self._closed:
-            return False
+    async def wait_until_settled(self, command: SubmissionCommand, timeout: float) -> None:
+        """Wait until the key is no longer held, or time is up."""
         poll = self._polls.get(command.record_id)
         if poll is None:
             poll = self._polls[command.record_id] = _Poll()
@@ -723,11 +724,9 @@ class PendingKeyWaiters:
         poll.waiters += 1
         self.waiters += 1
         try:
-            async with asyncio.timeout(timeout):
-                await poll.event.wait()
-            return True
-        except TimeoutError:
-            return False
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await poll.event.wait()
         finally:
             poll.waiters -= 1
             self.waiters -= 1
@@ -740,7 +739,7 @@ class PendingKeyWaiters:
             self._stop_poll(record_id, poll)
 
     def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         for record_id, poll in list(self._polls.items()):
             self._stop_poll(record_id, poll)
 

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
 from onejob.core.credentials import Permission
-from onejob.errors import OnejobError
+from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
 
@@ -29,6 +29,7 @@ from .openapi import with_openapi_route
 from .origins import check_body_headers, checked_origins, loopback_authenticator, needs_body_check
 from .problems import (
     INTERNAL_ERROR_MESSAGE,
+    STORE_RETRY_AFTER_SECONDS,
     Unauthorized,
     is_out_of_memory,
     problem,
@@ -117,12 +118,12 @@ class HttpApp:
         self._ids = ids or SystemIds()
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
-        cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
+        self._cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids)
         signing_in = SessionEndpoints(self._authenticate).routes()
         started_at = self._monotonic() if started_at is None else started_at
         status = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
         self.routes = Routes(
-            with_openapi_route((*BASE_ROUTES, *cloud, *signing_in, *extra_routes, *status), self._config)
+            with_openapi_route((*BASE_ROUTES, *self._cloud.routes(), *signing_in, *extra_routes, *status), self._config)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,6 +202,11 @@ class HttpApp:
             return False
         return now.caller == credential.caller and now.may(permission)
 
+    def start_background_tasks(self) -> None:
+        """Called when the server is ready. They end with `preparations.shut_down`."""
+        if self._cloud.has_hooks:
+            self.preparations.start_resuming(lambda: self._cloud.resume_abandoned(self._ledger))
+
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
         """The counters of this process."""
         runtime = self._ledger.runtime
@@ -219,6 +225,10 @@ class HttpApp:
                 answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
             case UnsupportedBody():
                 answer = problem("UNSUPPORTED_MEDIA_TYPE", str(error))
+            case SubmissionInProgress() if self._ledger.waiters.is_shutting_down:
+                # Another process can wait for the holder of the key, so the client need not.
+                soon = SubmissionInProgress(key=error.key, job_id=error.job_id, retry_after=STORE_RETRY_AFTER_SECONDS)
+                answer = to_public_problem(soon, mismatch_status=self._config.mismatch_status)
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _ if is_out_of_memory(error):

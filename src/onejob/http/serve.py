@@ -293,6 +293,7 @@ def _build_server(
             ledger.durability,
             durability_warning=ledger.runtime_stats().durability_warning,
         )
+        app.start_background_tasks()
 
     app = HttpApp(
         ledger, config=config, observe=observer(config, log), observe_failed_only=config.log_requests == "failed"

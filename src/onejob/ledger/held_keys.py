@@ -4,19 +4,20 @@ import asyncio
 from datetime import timedelta
 from typing import Any, Unpack
 
-from msgspec.structs import replace
+from msgspec.structs import astuple
 
-from onejob.core.facts import Record
+from onejob.core.facts import Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.identity import checked_name, resolve_scope
+from onejob.core.identity import checked_name, policy_id, resolve_scope
 from onejob.core.key import KeyLike
+from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
-from onejob.core.reserve import Renew, Reserve, Settle, Verdict
+from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
-from onejob.errors import Invalid
+from onejob.errors import Invalid, LeaseExpired
 
 from .base import LedgerBase
 from .parse import (
@@ -34,7 +35,12 @@ from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
 POLL_SECONDS = 0.2
-LOST_HOLDERS_MAX = 10_000
+
+
+class PreparedKeyHeld(KeyHeld, frozen=True, kw_only=True):
+    """A held key, and when its lease ends for this process."""
+
+    lease_end: float  # on the clock of the event loop, counted from before the request was sent
 
 
 class HeldKeyOperations(LedgerBase):
@@ -70,14 +76,17 @@ class HeldKeyOperations(LedgerBase):
             wait_if_held=wait,
             windows=self._runtime.windows,
         )
-        result = await self._reserve(command)
+        result, sent_at = await self._reserve(command)
         if isinstance(result, KeyHeld):
-            return build_held_key(result, key=command.key, scope=command.scope, lease_ms=command.lease_ms)
+            lease_end = _lease_end(result, sent_at)
+            return build_held_key(
+                result, key=command.key, scope=command.scope, lease_ms=command.lease_ms, lease_end=lease_end
+            )
         return await require_receipt(self._gate, command, result)
 
     async def reserve_prepared(
         self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int | None, lease_ms: int
-    ) -> KeyHeld | Replayed:
+    ) -> PreparedKeyHeld | Replayed:
         """Reserve a key without a job; the caller has checked the names and computed the fingerprint."""
         caller = self._caller
         command = Reserve(
@@ -94,34 +103,69 @@ class HeldKeyOperations(LedgerBase):
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )
-        result = await self._reserve(command)
-        if isinstance(result, (KeyHeld, Replayed)):
+        result, sent_at = await self._reserve(command)
+        if isinstance(result, KeyHeld):
+            lease_end = _lease_end(result, sent_at)
+            if asyncio.get_running_loop().time() < lease_end:
+                return PreparedKeyHeld(*astuple(result), lease_end=lease_end)
+            raise LeaseExpired(
+                "the lease expired before the store answered, and nothing was begun; reserve the key again"
+            )
+        if isinstance(result, Replayed):
             return result
         raise to_exception(result, key)
 
-    async def _reserve(self, command: Reserve) -> AnyReply | BaseException:
-        """Reserve as the holder whose answer was lost, if there is one: it may have the key already."""
-        lost, claim = self._runtime.lost_holders, (command.record_id, command.fingerprint, command.user)
-        holder = lost.pop(claim, None)
-        if holder is not None:
-            command = replace(command, holder=holder)
+    async def _reserve(self, command: Reserve) -> tuple[AnyReply | BaseException, float]:
+        """Reserve as the holder whose answer was lost, if there is one: it may have the key already.
+
+        Returns also when the request was sent, after the last wait for another holder.
+        """
+        loop = asyncio.get_running_loop()
+        sent_at = loop.time()
+
+        def on_resend() -> None:
+            nonlocal sent_at
+            sent_at = loop.time()
+
+        unanswered = self._runtime.unanswered_reservations
+        command = unanswered.resume(command)
         is_answered = False
         try:
-            result = await self._gate.execute_one(command)
+            result = await self._gate.execute_one(command, on_resend=on_resend)
             is_answered = not isinstance(result, BaseException)
-            return result
+            return result, sent_at
         finally:
             if not is_answered:
-                lost[claim] = command.holder
-                if len(lost) > LOST_HOLDERS_MAX:
-                    del lost[next(iter(lost))]
+                unanswered.add(command)
 
     async def renew(self, held_key: HeldKey) -> HeldKey:
         """Extend the lease by its length; raises LeaseLost when another holder has the key."""
+        sent_at = asyncio.get_running_loop().time()
         reply = await self._execute(Renew(**fence_fields(held_key, self._caller), lease_ms=held_key.lease_ms))
         if isinstance(reply, KeyHeld):
-            return build_held_key(reply, key=held_key.key, scope=held_key.scope, lease_ms=held_key.lease_ms)
+            lease_end = _lease_end(reply, sent_at)
+            return build_held_key(
+                reply, key=held_key.key, scope=held_key.scope, lease_ms=held_key.lease_ms, lease_end=lease_end
+            )
         raise to_exception(reply, held_key.key)
+
+    async def take_over_preparation(self, job: Job) -> HeldKey | None:
+        """Hold the key of a job whose preparation was abandoned; None if that is not so any more, or not allowed now."""
+        caller, lease_ms = self._caller, self._runtime.lease_ms
+        sent_at = asyncio.get_running_loop().time()
+        reply = await self._execute(
+            TakeOver(
+                tenant=caller.tenant,
+                record_id=key_record_id(caller, job.scope, job.key),
+                holder=self._runtime.ids.holder(),
+                lease_ms=lease_ms,
+                policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
+            )
+        )
+        if not isinstance(reply, KeyHeld):
+            return None
+        lease_end = _lease_end(reply, sent_at)
+        return build_held_key(reply, key=job.key, scope=job.scope, lease_ms=lease_ms, lease_end=lease_end)
 
     async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key: its job may run, and duplicates get the job and these bytes."""
@@ -204,3 +248,8 @@ class HeldKeyOperations(LedgerBase):
         if isinstance(reply, KeySettled):
             return build_settled_receipt(reply)
         raise to_exception(reply, held_key.key)
+
+
+def _lease_end(held: KeyHeld, sent_at: float) -> float:
+    """When the lease ends, at the latest, on the clock that `sent_at` was read from: it began after that."""
+    return sent_at + (held.lease_until - held.at) / 1000

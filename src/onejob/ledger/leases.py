@@ -3,6 +3,9 @@
 When the lease is lost the work is cancelled and not waited for. Work that ignores the cancellation is orphaned: the
 fence (job id, token, holder) refuses whatever it may still try to settle.
 
+A lease is lost when the store says so, and when it has run out on the clock of this process, counted from before the
+request that began it was sent: a store that does not answer cannot say that another holder has the key.
+
 Three classes renew leases, because they serve different loads:
 
 - `LeaseRenewal` (here): one held key, one task beside the work. For work that may take long, such as an upload.
@@ -20,12 +23,12 @@ from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from onejob.core.replies import KeyHeld
 from onejob.core.states import ENDED_STATES
 from onejob.core.views import HeldKey, Receipt
-from onejob.errors import LeaseLost, NotFound, OnejobError
+from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError
 
 from . import Ledger
+from .held_keys import PreparedKeyHeld
 from .present import build_held_key
 
 T = TypeVar("T")
@@ -56,10 +59,12 @@ class LeaseRenewal:
         """When the lease ends unless it is renewed again."""
         return self.held_key.lease_until
 
-    async def renew(self) -> None:
+    async def renew(self) -> float:
+        """Renew the lease; returns when it ends, on the clock of the event loop."""
         self.held_key = await self._ledger.renew(self.held_key)
         if self.held_key.job_id and await self._job_has_ended():
             raise _JobEnded
+        return self.held_key.lease_end
 
     async def _job_has_ended(self) -> bool:
         try:
@@ -101,12 +106,15 @@ async def run_under_lease(
     A failure releases the key for another attempt; FinalRejection rejects it.
     """
     renewal = LeaseRenewal(ledger, held_key)
+    if asyncio.get_running_loop().time() >= held_key.lease_end:
+        raise _lease_expired()
     try:
         receipt = await run_while_renewing(
             work(renewal),
             renewal.renew,
             interval_seconds=_renewal_interval_seconds(held_key.lease_ms),
             jitter_seed=held_key.holder,
+            lease_end=held_key.lease_end,
         )
         return await settle_with_retries(lambda: ledger.commit(renewal.held_key, receipt))
     except _JobEnded:
@@ -138,12 +146,12 @@ class RenewalTimer:
         self._ledger = ledger
         self._lease_ms = lease_ms
         self._interval_seconds = _renewal_interval_seconds(lease_ms)
-        self._not_yet_due: dict[bytes, tuple[float, KeyHeld, OnLeaseLost]] = {}  # by holder, the oldest first
+        self._not_yet_due: dict[bytes, tuple[float, PreparedKeyHeld, OnLeaseLost]] = {}  # by holder, the oldest first
         self._tasks: dict[bytes, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def begin(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
+    def begin(self, held: PreparedKeyHeld, on_lost: OnLeaseLost) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             # Timers and tasks of another loop, such as that of an earlier test, ended with it.
@@ -176,23 +184,31 @@ class RenewalTimer:
             del self._not_yet_due[holder]
             self._start_renewing(held, on_lost)
 
-    def _start_renewing(self, held: KeyHeld, on_lost: OnLeaseLost) -> None:
+    def _start_renewing(self, held: PreparedKeyHeld, on_lost: OnLeaseLost) -> None:
         def on_done(task: "asyncio.Task[Any]") -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 on_lost(error)
 
-        renewal = LeaseRenewal(self._ledger, build_held_key(held, key="", scope="", lease_ms=self._lease_ms))
-        task = asyncio.create_task(_renew_forever(renewal.renew, self._interval_seconds, held.holder))
+        held_key = build_held_key(held, key="", scope="", lease_ms=self._lease_ms, lease_end=held.lease_end)
+        renewal = LeaseRenewal(self._ledger, held_key)
+        task = asyncio.create_task(
+            _renew_until_lost(renewal.renew, self._interval_seconds, held.holder, held.lease_end)
+        )
         self._tasks[held.holder] = task
         task.add_done_callback(on_done)
 
 
 async def run_while_renewing(
-    work: Coroutine[Any, Any, T], renew: Callable[[], Awaitable[object]], *, interval_seconds: float, jitter_seed: bytes
+    work: Coroutine[Any, Any, T],
+    renew: Callable[[], Awaitable[float]],
+    *,
+    interval_seconds: float,
+    jitter_seed: bytes,
+    lease_end: float,
 ) -> T:
-    """Run work while its lease is renewed. A refused renewal cancels the work and is raised."""
+    """Run work while its lease is renewed. A refused renewal, or the end of the lease, cancels the work and is raised."""
     work_task = asyncio.create_task(work)
-    renewal_task = asyncio.create_task(_renew_forever(renew, interval_seconds, jitter_seed))
+    renewal_task = asyncio.create_task(_renew_until_lost(renew, interval_seconds, jitter_seed, lease_end))
     try:
         await asyncio.wait((work_task, renewal_task), return_when=asyncio.FIRST_COMPLETED)
         return await (work_task if work_task.done() else renewal_task)
@@ -202,21 +218,29 @@ async def run_while_renewing(
             _orphan_task(work_task)
 
 
-async def _renew_forever(renew: Callable[[], Awaitable[object]], interval_seconds: float, jitter_seed: bytes) -> Any:
-    """Renew until cancelled; ends only by raising."""
+async def _renew_until_lost(
+    renew: Callable[[], Awaitable[float]], interval_seconds: float, jitter_seed: bytes, lease_end: float
+) -> Any:
+    """Renew until cancelled; ends only by raising. `renew` returns the new end of the lease."""
     renewed = True
     for turn in count():
         # Keys that were taken together should not renew together; the random bytes of the holder spread them.
         early = JITTER * jitter_seed[turn % len(jitter_seed)] / 255
-        # An expired lease can be renewed until another caller takes the key, so failures are retried without end.
-        await asyncio.sleep(interval_seconds * (1 - early) if renewed else min(1.0, interval_seconds / 3))
         try:
-            await renew()
+            async with asyncio.timeout_at(lease_end):  # also while the store does not answer
+                await asyncio.sleep(interval_seconds * (1 - early) if renewed else min(1.0, interval_seconds / 3))
+                lease_end = await renew()
             renewed = True
+        except TimeoutError:
+            raise _lease_expired() from None
         except OnejobError as error:
             if not error.retryable:
                 raise
             renewed = False
+
+
+def _lease_expired() -> LeaseExpired:
+    return LeaseExpired("the lease expired before the store answered, and the work was stopped; reserve the key again")
 
 
 def _renewal_interval_seconds(lease_ms: int) -> float:

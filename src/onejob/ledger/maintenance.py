@@ -19,11 +19,19 @@ from msgspec.structs import astuple, replace
 from onejob.core.facts import Job, Kind, Policy, Record, Stream, Usage
 from onejob.core.identity import policy_id, record_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME
-from onejob.core.maintenance import Expire, ExpirePolicy, Maintain, MaintenanceItem, Purge, due_sort_key
+from onejob.core.maintenance import (
+    Expire,
+    ExpirePolicy,
+    Maintain,
+    MaintenanceItem,
+    Purge,
+    due_sort_key,
+    is_abandoned_preparation,
+)
 from onejob.core.replies import Maintained, Reconciled
 from onejob.core.sequence import Evict
 from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_held
-from onejob.core.states import JobState
+from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.work import RETENTION_MS
 from onejob.engine import PAGE_MAX, Engine, ListDueFacts, ListFacts, ListJobs
 from onejob.errors import Unavailable
@@ -46,7 +54,7 @@ class SweepResult(Struct, frozen=True):
 
 
 class LeaseExpiry:
-    """Ends the expired leases of running jobs without deleting anything: when jobs are claimed, not only in a sweep.
+    """Ends the expired leases of jobs without deleting anything: when jobs are claimed, and first in a sweep.
 
     Due jobs are listed by the time they became due. The cursor moves past those that are only to be deleted, which the
     sweep does; whatever becomes due later has a later time, so each call examines only what is new.
@@ -65,7 +73,7 @@ class LeaseExpiry:
             proposals = [
                 Maintain(tenant=job.tenant, job_id=job.id, retention_ms=self._retention_ms)
                 for job in page.items
-                if isinstance(job, Job) and job.state is JobState.RUNNING
+                if isinstance(job, Job) and job.state not in ENDED_STATES
             ]
             if proposals:
                 replies = await self._engine.execute(proposals)
@@ -77,23 +85,45 @@ class LeaseExpiry:
         return total
 
 
+async def find_abandoned_preparations(engine: Engine) -> list[Job]:
+    """Jobs of all tenants whose preparation was begun and left; taking over its key decides whether one still is."""
+    found: list[Job] = []
+    cursor = _START_CURSOR
+    for _ in range(LEASE_PAGES_MAX):
+        page = await engine.scan(ListDueFacts(kind=Kind.JOB, after=cursor, limit=SWEEP_PAGE_SIZE))
+        due = [job for job in page.items if isinstance(job, Job)]
+        # They were due when they were listed; whether the key has expired since is for the take-over to decide.
+        found += [job for job in due if is_abandoned_preparation(job, job.keep_until)]
+        if not page.more:
+            break
+        cursor = due_sort_key(page.items[-1])
+    return found
+
+
 class Sweeper:
     def __init__(self, engine: Engine, *, retention_ms: int = RETENTION_MS) -> None:
         self._engine = engine
         self._retention_ms = retention_ms
+        self._leases = LeaseExpiry(engine, retention_ms=retention_ms)
+        self._ended_leases = 0
         self._cursors: dict[Kind, tuple[int, bytes]] = {}
 
     async def sweep(self) -> SweepResult:
-        """Sweep records, jobs and streams that are due, and reconcile usages."""
+        """Sweep records, jobs and streams that are due, and reconcile usages.
+
+        A record is deleted before its job: no record ever names a job that is gone. Expired leases wait for none of it.
+        """
+        self._ended_leases = 0
         records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
         streams = await self._sweep_kind(Kind.STREAM)
         await self._sweep_kind(Kind.POLICY)
-        return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
+        return SweepResult(records, jobs + self._ended_leases, streams, *await reconcile_usage(self._engine))
 
     async def _sweep_kind(self, kind: Kind) -> int:
         """Continue after the last proposed fact, changed or not, so that a fact that must stay blocks no other."""
         total = 0
         for _ in range(SWEEP_ROUNDS_MAX):
+            self._ended_leases += await self._leases.end_expired()
             page = await self._engine.scan(
                 ListDueFacts(kind=kind, after=self._cursors.get(kind, _START_CURSOR), limit=SWEEP_PAGE_SIZE)
             )

@@ -64,7 +64,7 @@ _OUTCOME_BY_STATUS = {
 }
 
 
-def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int) -> HeldKey:
+def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int, lease_end: float) -> HeldKey:
     return HeldKey(
         key,
         scope,
@@ -76,6 +76,7 @@ def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int) -> Hel
         held.record_id,
         held.holder,
         held.warnings,
+        lease_end,
     )
 
 

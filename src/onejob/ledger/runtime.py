@@ -13,6 +13,7 @@ from onejob.clock import Clock
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
+from onejob.core.reserve import UnansweredReservations
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine
 from onejob.engines.batcher import Batcher, QueueStats
@@ -85,9 +86,7 @@ class Runtime:
         self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
         self.job_counts = JobCounts(self.gate)
-        # The holders whose reservation got no answer: by record, fingerprint and user. Its retry is sent as the same
-        # holder, which gets the key back if it has it; nobody else can have been told that holder.
-        self.lost_holders: dict[tuple[bytes, bytes, str], bytes] = {}
+        self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
         self.windows = windows
         self.lease_ms = round(config.pending_ttl_seconds * 1000)

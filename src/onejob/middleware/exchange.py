@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Verdict
 from onejob.errors import OnejobError
 from onejob.ledger import Ledger
+from onejob.ledger.held_keys import PreparedKeyHeld
 from onejob.ledger.leases import RenewalTimer, settle_with_retries
 
 from .layer import IdempotencyLayer, iso_timestamp
@@ -65,7 +65,7 @@ class MiddlewareExchange:
         self.body = body
         self._body_given = False
         self._key_released: asyncio.Future[None] | None = None
-        self._held_key: KeyHeld | None = None  # None: messages pass through unchanged
+        self._held_key: PreparedKeyHeld | None = None  # None: messages pass through unchanged
         self._ledger: Ledger  # set in `hold`, like the timer
         self._renewal_timer: RenewalTimer
         self._done: asyncio.Future[None] | None = None
@@ -88,7 +88,7 @@ class MiddlewareExchange:
                 task.cancel()
             raise
 
-    def hold(self, held_key: KeyHeld) -> None:
+    def hold(self, held_key: PreparedKeyHeld) -> None:
         """Hold the response back from now on, until this key is settled."""
         self._held_key = held_key
         self._ledger = self._layer.ledger
@@ -217,7 +217,9 @@ class MiddlewareExchange:
             self._key_released.set_result(None)
 
     def _on_lease_lost(self, error: BaseException) -> None:
-        """Stop the application: its response can no longer be committed."""
+        """Stop the application: another request with this key may run."""
+        if self._held_key is None:
+            return  # the application has ended, and its response is still being stored
         log.error("lease lost while the request was running; cancelling it: %s", error)
         self._lease_lost = True
         if self._task is not None:
@@ -229,7 +231,7 @@ class MiddlewareExchange:
         await send_response(self._send, response)
 
 
-async def _retry_commit(ledger: Ledger, held_key: KeyHeld, receipt: bytes, renewal_timer: RenewalTimer) -> None:
+async def _retry_commit(ledger: Ledger, held_key: PreparedKeyHeld, receipt: bytes, renewal_timer: RenewalTimer) -> None:
     """Retry the commit of a request that has run, while its lease is renewed."""
     try:
         for _ in range(COMMIT_RETRIES_MAX):

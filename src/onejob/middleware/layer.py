@@ -17,13 +17,13 @@ from typing import Any, TypedDict
 
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
-from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Verdict
 from onejob.core.timestamps import to_utc
 from onejob.engine import Durability
 from onejob.errors import OnejobError, StoreRefused
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
+from onejob.ledger.held_keys import PreparedKeyHeld
 from onejob.ledger.leases import RenewalTimer
 from onejob.ledger.parse import parse_lease_ms as checked_lease
 
@@ -168,7 +168,7 @@ class IdempotencyLayer:
 
     async def acquire_key(
         self, key: str, scope: str, fingerprint: bytes, window: timedelta | None
-    ) -> KeyHeld | LayerResponse:
+    ) -> PreparedKeyHeld | LayerResponse:
         """The held key, or the response for a duplicate or a failure."""
         try:
             ledger = self._ledger if self._ledger is not None and self._is_checked else await self.ensure_open()
@@ -180,7 +180,7 @@ class IdempotencyLayer:
                 ttl_ms=None if window is None else window_ms(window),
                 lease_ms=self._lease_ms or ledger.lease_ms,
             )
-            if isinstance(reserved, KeyHeld):
+            if isinstance(reserved, PreparedKeyHeld):
                 return reserved
             decode = _decode_replay_cached if len(reserved.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
             return decode(reserved.receipt, reserved.expires_at)

@@ -45,6 +45,7 @@ class FaultyEngine:
         self._engine = engine
         self._faults: deque[Fault] = deque()
         self._delays: deque[float] = deque()
+        self._delays_after: deque[float] = deque()
         self.batches = 0
 
     @property
@@ -67,10 +68,15 @@ class FaultyEngine:
         """Let the next batches take so much longer."""
         self._delays.extend([seconds] * times)
 
+    def delay_after(self, seconds: float, times: int = 1) -> None:
+        """Let the next batches commit, and their replies come so much later."""
+        self._delays_after.extend([seconds] * times)
+
     def clear_faults(self) -> None:
         """Drop all queued faults and delays."""
         self._faults.clear()
         self._delays.clear()
+        self._delays_after.clear()
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -82,6 +88,8 @@ class FaultyEngine:
         if fault is Fault.BEFORE:
             raise Unavailable("injected fault: nothing was done; retry")
         replies = await self._engine.execute(commands, on_timeout=on_timeout)
+        if self._delays_after:
+            await asyncio.sleep(self._delays_after.popleft())
         if fault is Fault.AFTER:
             raise Unknown("injected fault: committed, but the reply was lost; retry the same commands")
         return replies

@@ -101,6 +101,7 @@ class StopReason(StrEnum):
 
     TIMED_OUT = "the attempt timed out"
     LEASE_LOST = "the lease was lost"
+    LEASE_EXPIRED = "the lease expired while the store could not be reached"
     SHUTDOWN = "the worker shut down before the attempt ended"
 
 
@@ -128,6 +129,7 @@ class RunningAttempt:
         self.task: asyncio.Task[None] | None = None
         self.thread: asyncio.Future[Any] | None = None  # of a plain function, which cannot be stopped
         self._stop_reason: StopReason | None = None
+        self._timers: dict[StopReason, asyncio.TimerHandle] = {}
         self._deadline = began + self._time_limit_seconds() if self._time_limit_seconds() else None
 
     def set_lease_end(self, sent_at: float) -> None:
@@ -136,16 +138,14 @@ class RunningAttempt:
 
     async def execute(self) -> None:
         """Run the handler, then report how it ended, unless the lease was lost."""
-        alarm = None
-        if self._deadline is not None:
-            alarm = asyncio.get_running_loop().call_at(self._deadline, self.stop, StopReason.TIMED_OUT)
+        loop = asyncio.get_running_loop()
         try:
-            command = await self._run_handler()
+            command = await self._run_handler() if loop.time() < self.lease_end else self._not_begun_command()
         finally:
             self.is_finishing = True
             self._on_handler_end(self)
-            if alarm is not None:
-                alarm.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
         if command is not None:
             await self._report(command)
 
@@ -158,6 +158,14 @@ class RunningAttempt:
         if self.task is not None:
             self.task.cancel()
 
+    def _stop_when_lease_expires(self) -> None:
+        """By a timer of its own, because the heartbeat may wait for a store that does not answer."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self.lease_end:
+            self.stop(StopReason.LEASE_EXPIRED)
+            return
+        self._timers[StopReason.LEASE_EXPIRED] = loop.call_at(self.lease_end, self._stop_when_lease_expires)
+
     def build_extend(self) -> tuple[Extend, Callable[[], None]]:
         """The command that extends the lease and stores pending updates, and the callback for its success."""
         updates = self.context.pending_updates
@@ -167,6 +175,10 @@ class RunningAttempt:
 
     async def _run_handler(self) -> Finish | Release | None:
         """Run the handler; returns the command that reports its outcome, None if there is nothing to report."""
+        self._stop_when_lease_expires()
+        if self._deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[StopReason.TIMED_OUT] = loop.call_at(self._deadline, self.stop, StopReason.TIMED_OUT)
         try:
             if self.handler.delivery is Delivery.AT_MOST_ONCE and self.attempt.job_row.attempts > 1:
                 raise Fatal("an earlier attempt was started, and the handler runs at most once")
@@ -212,6 +224,12 @@ class RunningAttempt:
             case None:
                 return self._failed_command("the handler cancelled itself")
         return None
+
+    def _not_begun_command(self) -> Finish | Release:
+        """The answer to the claim came after the lease: another worker may run the job, so this one does not begin."""
+        if self.attempt.job_row.delivery is Delivery.AT_LEAST_ONCE:
+            return Release(**attempt_fence_fields(self.attempt))
+        return self._failed_command("the lease expired before the handler began")
 
     def _failed_command(self, error: str, *, message: str = "", final: bool = False, retry_ms: int = 0) -> Finish:
         return self._finish_command(FinishOutcome.FAILED, error=error, message=message, final=final, retry_ms=retry_ms)

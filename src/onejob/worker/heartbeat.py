@@ -1,7 +1,7 @@
 """One heartbeat for all attempts of a worker: it extends their leases and stores their pending updates together.
 
-A refused extension means that the job was cancelled or claimed by another worker. While the store is unavailable, a lease
-that has expired on the local clock counts as lost.
+A refused extension means that the job was cancelled or claimed by another worker. While the store is unavailable, or does
+not answer, each attempt stops when its lease has expired on the local clock (attempt.py).
 """
 
 import asyncio
@@ -72,5 +72,5 @@ class Heartbeat:
 def _on_extend_failed(run: RunningAttempt, reply: AnyReply | BaseException) -> None:
     if isinstance(reply, Refused) and reply.reason is Reason.TIMED_OUT:
         run.stop(StopReason.TIMED_OUT)
-    elif not isinstance(reply, BaseException) or asyncio.get_running_loop().time() > run.lease_end:
+    elif not isinstance(reply, BaseException):
         run.stop(StopReason.LEASE_LOST)

@@ -146,3 +146,60 @@ async def test_requests_waiting_for_a_holder_end_when_the_server_stops(durable_u
         await service.app.preparations.shut_down(0)
         async with asyncio.timeout(5):
             assert "shutting down" in str((await waiting).error)
+
+
+async def test_a_preparation_whose_server_died_is_taken_over_without_a_retry(url: str) -> None:
+    upload = BlockableHook()
+    async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
+        dead = await service.ledger.check_or_reserve(
+            "cloud.replicate", CONFIG, idempotency_key="k", labels={"tracker": "run 1"}
+        )
+        assert isinstance(dead, onejob.HeldKey)
+        await asyncio.sleep(0.4)
+        await service.ledger.sweep()
+        assert (await service.ledger.job(dead.job_id)).state is onejob.JobState.PREPARING, "a retry may go on"
+        upload.proceed.set()
+        service.app.start_background_tasks()
+        async with asyncio.timeout(10):
+            await upload.started.wait()
+            while (await service.ledger.job(dead.job_id)).state is onejob.JobState.PREPARING:
+                await asyncio.sleep(0.01)
+        (preparation,) = upload.preparations
+        assert (preparation.job_id, preparation.token, preparation.labels) == (dead.job_id, 2, {"tracker": "run 1"})
+        assert preparation.config_name == "flux-lora"
+        assert (await service.ledger.job(dead.job_id)).state is onejob.JobState.PENDING
+        again = await service.submit("k")
+        assert (again.job_id, again.status, again.data_uploaded) == (dead.job_id, "pending", True)
+        await service.app.preparations.shut_down(0)
+
+
+async def test_only_abandoned_preparations_are_taken_over(url: str) -> None:
+    """Not those that a server is preparing, those that failed, those of providers without a function, and other jobs."""
+    upload = BlockableHook()
+    async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
+        ledger = service.ledger
+        alive = start_submission(service, "alive")
+        await upload.started.wait()
+        failed = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="failed")
+        assert isinstance(failed, onejob.HeldKey)
+        await ledger.fail(failed, "no")
+        for type in ("cloud.unprepared", "replicate"):
+            await ledger.check_or_reserve(type, CONFIG, idempotency_key="other")
+        await asyncio.sleep(0.5)
+        await service.app._cloud.resume_abandoned(ledger)
+        assert len(upload.preparations) == 1
+        upload.proceed.set()
+        assert (await alive).success
+
+
+async def test_a_preparation_that_kills_its_servers_is_rejected_in_the_end(url: str) -> None:
+    upload = BlockableHook()
+    upload.proceed.set()
+    async with run_cloud_service(url, lease=0.05, replicate=upload) as service:
+        died = []
+        for _ in range(5):
+            died.append(await service.ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="k"))
+            await asyncio.sleep(0.1)
+        await service.app._cloud.resume_abandoned(service.ledger)
+        assert (await service.ledger.job(died[0].job_id)).state is onejob.JobState.FAILED
+        assert upload.preparations == []

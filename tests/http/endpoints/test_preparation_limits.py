@@ -1,6 +1,7 @@
 """Limits on preparations: preparations of a server, slots, money, rates."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -8,6 +9,7 @@ import onejob
 from onejob.core.limits import MICROS_PER_UNIT, CostAction, CostLimit, Period
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
+from onejob.ledger import held_keys
 
 from .cloud_service import BlockableHook, CloudService, run_cloud_service, set_limits, start_submission, wait_until
 
@@ -79,7 +81,8 @@ async def test_money_is_held_during_the_preparation_and_a_warning_is_returned(du
 
 
 async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease expired, another submission took the slot, then the upload ended."""
+    """The lease expired unnoticed (the process was suspended), another submission took the slot, then the upload ended."""
+    monkeypatch.setattr(held_keys, "_lease_end", lambda *_: math.inf)
     upload = BlockableHook()
     async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
         await service.set_limits(max_concurrent=1)
@@ -108,7 +111,31 @@ async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypa
         assert (await service.submit("k")).job_id == preparation.job_id
 
 
+async def test_an_upload_stops_when_its_lease_is_over_although_the_store_does_not_answer(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller is not told `uploading`, for nobody uploads: it repeats, and takes the key over."""
+    upload = BlockableHook()
+    async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
+
+        async def hang(held: onejob.HeldKey) -> onejob.HeldKey:
+            await asyncio.Event().wait()
+            return held
+
+        monkeypatch.setattr(service.ledger, "renew", hang)
+        reply = await start_submission(service)
+        assert (reply.success, reply.job_id) == (False, None)
+        assert "before the lease was over; repeat with the same key" in str(reply.error)
+        (preparation,) = upload.preparations
+        assert preparation.cancelled
+        monkeypatch.undo()
+        upload.proceed.set()
+        again = await service.submit("k")
+        assert (again.success, again.job_id) == (True, preparation.job_id)
+
+
 async def test_a_renewal_without_a_slot_stops_the_upload(durable_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_keys, "_lease_end", lambda *_: math.inf)  # as in a process that was suspended
     upload = BlockableHook()
     async with run_cloud_service(durable_url, lease=0.3, replicate=upload) as service:
         await service.set_limits(max_concurrent=2)

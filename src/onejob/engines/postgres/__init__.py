@@ -206,7 +206,7 @@ def _named_ids(command: Command[Any], *, policies: bool = False) -> set[bytes]:
 
 
 class SplitBatch:
-    """Executes a batch in parts, because another transaction holds locks on some of its facts.
+    """Executes a batch in parts, because another transaction holds locks on some of its facts, or a statement took too long.
 
     The parts keep the order of the batch. A part that meets a lock is halved, until the command that needs it is alone:
     only that one fails, and so do those that name the same fact, without waiting for it once more.

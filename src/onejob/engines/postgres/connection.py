@@ -45,6 +45,8 @@ _SESSION_SETTINGS = {
 }
 # Behind a pooler every transaction may run in another session.
 _SET_LOCAL = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in _SESSION_SETTINGS.items())
+# A batch is split when a lock or a statement takes too long; its parts then wait for neither as long as a whole batch may.
+_STATEMENT_TIMEOUT_FACTOR = 5
 _FATAL_SQLSTATES = ("28", "3D", "42501")
 # ValueError: a part of the URL that the driver cannot parse, which its message quotes.
 _CONNECT_ERRORS = (asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError, OSError, ValueError)
@@ -169,8 +171,13 @@ class Connector:
         return self._url.pooled
 
     def begin_sql(self, mode: str = "", *, lock_timeout_ms: int = 0) -> str:
-        """Begin a transaction, with another lock timeout than that of the session if one is given."""
-        local = f"; SET LOCAL lock_timeout = {lock_timeout_ms}" if lock_timeout_ms else ""
+        """Begin a transaction, with other timeouts than those of the session if one for locks is given."""
+        local = (
+            f"; SET LOCAL lock_timeout = {lock_timeout_ms}"
+            f"; SET LOCAL statement_timeout = {lock_timeout_ms * _STATEMENT_TIMEOUT_FACTOR}"
+            if lock_timeout_ms
+            else ""
+        )
         return f"BEGIN {mode}" + (_SET_LOCAL if self.pooled else "") + local
 
     @property

@@ -7,6 +7,7 @@ from onejob.errors import FactsLocked, OnejobError, StoreRefused, Unavailable
 SQLSTATE_STAMP_TOO_OLD = "OJ001"  # raised by onejob_stamp
 SQLSTATE_ASSUMPTION_FAILED = "OJ002"
 SQLSTATE_LOCK_TIMEOUT = "55P03"
+SQLSTATE_STATEMENT_TIMEOUT = "57014"  # also of a statement that an operator cancelled
 # The server ends this session or all sessions: a commit that was sent may have happened.
 _SESSION_END_STATES = ("57P", "08", "XX", "F0", "58")
 _RETRYABLE_STATES = ("40001", "40P01")
@@ -25,7 +26,7 @@ _NEXT_ACTS = {
     "53100": "its disk is full; free some space, then retry",
     "53300": "it has no connections left; raise max_connections or use fewer processes, then retry",
     SQLSTATE_LOCK_TIMEOUT: "another transaction has held locks on the same rows for too long; retry, and see what hangs",
-    "57014": "a statement timed out; retry, and see what it waits for",
+    SQLSTATE_STATEMENT_TIMEOUT: "a statement timed out; retry, and see what it waits for",
 }
 
 
@@ -75,7 +76,7 @@ def to_engine_error(display_url: str, error: BaseException) -> Unavailable:
     state = sqlstate_of(error)
     act = next((act for begin, act in _NEXT_ACTS.items() if state.startswith(begin)), "")
     text = f"{display_url} cannot be used ({_describe(error)}): nothing was done; {act or 'fix it, then retry'}"
-    if state == SQLSTATE_LOCK_TIMEOUT:
+    if state in (SQLSTATE_LOCK_TIMEOUT, SQLSTATE_STATEMENT_TIMEOUT):  # some command of the batch waits, not all of them
         return FactsLocked(text, getattr(error, "locked_ids", ()))
     # A retry does not help; an operator must act.
     return StoreRefused(text) if state[:2] in ("28", "3D", "3F", "42") else Unavailable(text)

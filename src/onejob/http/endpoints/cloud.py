@@ -5,12 +5,15 @@ missing credential, have a status of their own.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
 from msgspec.structs import replace
 
 from onejob.core.credentials import Permission
+from onejob.core.facts import Job
+from onejob.core.identity import Actor
 from onejob.core.replies import LimitName, LimitWarning, Outcome
 from onejob.core.views import HeldKey, Receipt
 from onejob.errors import (
@@ -31,6 +34,7 @@ from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.cloud import (
     CLOUD_STATUS_BY_STATE,
     PROVIDER_CHARS_MAX,
+    TYPE_PREFIX,
     CloudBody,
     CloudOut,
     CloudStatus,
@@ -40,14 +44,18 @@ from onejob.http.schemas.cloud import (
 )
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Submission
+from onejob.ledger.maintenance import find_abandoned_preparations
+from onejob.ledger.parse import Caller, Submission
 
 from .preparation import UPLOADED_RECEIPT, Hook, NotPrepared, Preparations, checked_hook, load_hooks
 
 # A generated key is known to this server only, so it need not outlive its lease for long.
 GENERATED_KEY_TTL = timedelta(minutes=1)
 ACQUIRE_ATTEMPTS_MAX = 3
+HOLDERS_MAX = 5  # a job whose preparation kills its servers is not taken over for ever
 WINNER_START_SECONDS = 0.02  # in which a request of this server that has just won the key starts its preparation
+
+log = logging.getLogger("onejob.http")
 
 _PROVIDER = Parameter(
     "provider",
@@ -80,6 +88,36 @@ class CloudEndpoints:
                 takes_key=True,
             ),
         )
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self._hooks)
+
+    async def resume_abandoned(self, ledger: Ledger) -> None:
+        """Take over the preparations whose server died, of all tenants, while this server may run more of them."""
+        for job in await find_abandoned_preparations(ledger.runtime.gate):
+            provider = job.type.removeprefix(TYPE_PREFIX)
+            hook = self._hooks.get(provider) if job.type.startswith(TYPE_PREFIX) else None
+            if hook is None:
+                continue
+            if self._preparations.refusal_reason:
+                return
+            caller = Caller(
+                job.tenant, job.user, str(Actor.system("preparation")), owns_keys=self._config.key_owner == "user"
+            )
+            await self._resume(ledger.for_caller(caller), hook, provider, job)
+
+    async def _resume(self, ledger: Ledger, hook: Hook, provider: str, job: Job) -> None:
+        with self._preparations.starting():
+            held = await ledger.take_over_preparation(job)
+        if held is None:
+            return
+        if held.token > HOLDERS_MAX:
+            log.error("job %s: %d servers began its preparation and died; it is rejected", held.job_id, HOLDERS_MAX)
+            await ledger.reject(held)
+            return
+        log.warning("job %s: its preparation was abandoned; this server takes it over", held.job_id)
+        await self._preparations.start(ledger, hook, provider, await ledger.input(held.job_id), held)
 
     async def submit(self, request: Request) -> Response:
         try:

@@ -18,7 +18,7 @@ from msgspec import json
 
 from onejob.core.errors import Invalid
 from onejob.core.views import HeldKey, Receipt
-from onejob.errors import OnejobError
+from onejob.errors import LeaseExpired, OnejobError
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.logs import redacted_traceback
 from onejob.import_path import load_object
@@ -32,6 +32,7 @@ Hook = Callable[[Any], Any]
 
 ERROR_CHARS_MAX = 300
 CANCEL_GRACE_SECONDS = 2.0
+RESUME_SECONDS = 5.0  # between two looks for preparations whose server died
 SHUTTING_DOWN = "this server is shutting down"
 UPLOADED_RECEIPT = b'{"data_uploaded":true}'
 
@@ -176,6 +177,7 @@ class Preparations:
         self._starting = 0
         self._running_hooks = 0  # includes those that were cancelled and have not ended
         self._stopping = asyncio.Event()
+        self._resuming: asyncio.Task[None] | None = None
 
     @property
     def refusal_reason(self) -> str:
@@ -200,10 +202,18 @@ class Preparations:
         self, ledger: Ledger, hook: Hook, provider: str, submission: Submission, held_key: HeldKey, *, seconds: float
     ) -> Receipt | None:
         """Prepare the job of a held key; None if that takes longer than `seconds`, and then it continues."""
+        task = await self.start(ledger, hook, provider, bytes(submission.input), held_key)
+        await asyncio.wait((task,), timeout=max(0, seconds))
+        return _task_result(task) if task.done() else None
+
+    async def start(
+        self, ledger: Ledger, hook: Hook, provider: str, input: bytes, held_key: HeldKey
+    ) -> "asyncio.Task[Receipt]":
+        """Start preparing the job of a held key."""
         if self._stopping.is_set():  # since the key was requested
             await ledger.fail(held_key, SHUTTING_DOWN)
             raise NotPrepared(f"{SHUTTING_DOWN}; retry with the same key")
-        work = partial(self._run_hook, ledger, hook, provider, bytes(submission.input))
+        work = partial(self._run_hook, ledger, hook, provider, input)
         task = asyncio.create_task(run_under_lease(ledger, held_key, work), name=held_key.job_id)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
@@ -212,8 +222,21 @@ class Preparations:
         on_timeout = partial(task.cancel, f"it took longer than {seconds_max:g} s")
         timer = asyncio.get_running_loop().call_later(seconds_max, on_timeout)
         task.add_done_callback(lambda _: timer.cancel())
-        await asyncio.wait((task,), timeout=max(0, seconds))
-        return _task_result(task) if task.done() else None
+        return task
+
+    def start_resuming(self, resume: Callable[[], Awaitable[None]]) -> None:
+        """Look for abandoned preparations now and then, until the server shuts down."""
+        self._resuming = asyncio.create_task(self._resume_periodically(resume))
+
+    async def _resume_periodically(self, resume: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping.is_set():
+            try:
+                await resume()
+            except OnejobError as error:
+                log.warning("resuming abandoned preparations failed, will retry: %s", error)
+            except Exception as error:  # noqa: BLE001 - it is logged, and the next turn may succeed
+                log.error("resuming abandoned preparations failed, will retry: %s", redacted_traceback(error))
+            await asyncio.sleep(RESUME_SECONDS)
 
     async def wait_unless_stopping(self, wait: Coroutine[Any, Any, T]) -> T | None:
         """Await a coroutine; None if the server shuts down first."""
@@ -228,6 +251,8 @@ class Preparations:
     async def shut_down(self, seconds: float) -> None:
         """Wait for running preparations, then cancel them, so that another server need not wait for their leases."""
         self._stopping.set()
+        if self._resuming is not None:
+            self._resuming.cancel()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=seconds)
         if self._tasks:
@@ -270,6 +295,8 @@ def _task_result(task: "asyncio.Task[Receipt]") -> Receipt:
         reason: str = str(error) or "it was cancelled"
     except NotPrepared as error:
         reason = str(error)
+    except LeaseExpired:
+        reason = "the store did not answer before the lease was over"
     raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; retry with the same key")
 
 

@@ -182,6 +182,7 @@ class ServerProcess:
         self._channel.send(StatsReport(0, self._app.collect_stats(())))
 
     def _on_ready(self) -> None:
+        self._app.start_background_tasks()
         self._channel.send(WorkerReady())
         self._report()  # the supervisor needs a report before it can answer a TotalsRequest
 

@@ -17,6 +17,7 @@ from onejob.ledger.parse import LABELS_BYTES_MAX, Submission
 
 from .types import Key, round_to_micro
 
+TYPE_PREFIX = "cloud."  # a job's type is this and its provider
 PROVIDER_CHARS_MAX = 80
 HOURS_MAX = 365 * 24
 
@@ -99,7 +100,7 @@ def build_cloud_submission(provider: str, members: RawMembers, key: str | None) 
         raise Invalid("config", "there is no configuration; send config or config_name_to_load")
     hours = body.idempotency_ttl_hours
     return Submission(
-        type=f"cloud.{provider}",
+        type=f"{TYPE_PREFIX}{provider}",
         input=Raw(json.encode(input_members)),
         idempotency_key=resolve_key(key, body.idempotency_key, "idempotency_key"),
         idempotency_ttl=None if hours is None else _parse_ttl_hours(hours),
