@@ -50,7 +50,7 @@ from .ledger.sequences import SequencedSubmission
 from .ledger.work import Attempt
 from .settings import IdempotencyConfig
 from .webhooks import verify_webhook
-from .worker import App, Context, Fatal, Retry, Worker
+from .worker import App, Context, Fatal, Retry, StepConflict, StepInterrupted, Worker
 
 if TYPE_CHECKING:
     from .client.client import AsyncClient, Client
@@ -100,6 +100,8 @@ __all__ = [
     "SequencedSubmission",
     "ServerFailed",
     "SlotReservation",
+    "StepConflict",
+    "StepInterrupted",
     "StoreRefused",
     "Submission",
     "SubmissionError",

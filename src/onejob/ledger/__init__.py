@@ -21,17 +21,17 @@ from .quotas import QuotaOperations
 from .reads import ReadOperations
 from .runtime import Runtime, Stats
 from .sequences import SequenceOperations
+from .steps import StepOperations
 from .submissions import SubmissionOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
-from .work import WorkOperations
 
 URL_DEFAULT = "sqlite:///onejob.db"
 RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Ledger(
-    SubmissionOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations, WorkOperations
+    SubmissionOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations, StepOperations
 ):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 

@@ -51,7 +51,14 @@ WAIT_MAX = timedelta(days=36_500)  # of a wait without a timeout
 TYPES_MAX = 100
 _ELLIPSIS = "…"
 _UNSET: Any = object()
-_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
+_WORK_REFUSALS = (
+    Reason.TIMED_OUT,
+    Reason.NOT_ALLOWED,
+    Reason.NOT_READY,
+    Reason.SEQUENCE_GAP,
+    Reason.STEP_CONFLICT,
+    Reason.STEP_INTERRUPTED,
+)
 
 
 class Fence(Struct, frozen=True, kw_only=True):

@@ -17,9 +17,11 @@ from onejob.core.states import Delivery
 from onejob.core.work import LOG_LINES_AT_ONCE_MAX, Extend, Finish, FinishOutcome, Release
 from onejob.engines.gate import Gate
 from onejob.errors import Invalid, Unavailable, Unknown
+from onejob.ids import Ids
 from onejob.ledger.work import Attempt, attempt_fence_fields, encode_result
 
-from .context import AttemptCancelled, Context, Fatal, Retry
+from .context import Context
+from .exceptions import AttemptCancelled, Fatal, Retry
 from .handlers import Handler, describe_exception
 
 PAUSE_FIRST = 0.02
@@ -35,9 +37,17 @@ class AttemptReporter:
     """What the attempts of a worker share: the gate for their reports, the thread pool, the counts of outcomes."""
 
     def __init__(
-        self, gate: Gate, *, actor: str, retention_ms: int, describe: Callable[[BaseException], str], threads_max: int
+        self,
+        gate: Gate,
+        *,
+        ids: Ids,
+        actor: str,
+        retention_ms: int,
+        describe: Callable[[BaseException], str],
+        threads_max: int,
     ) -> None:
         self.gate = gate
+        self.ids = ids
         self.actor = actor
         self.retention_ms = retention_ms
         self.describe = describe
@@ -112,7 +122,7 @@ class RunningAttempt:
         self._reporter = reporter
         self._on_handler_end = on_handler_end  # called before the outcome is reported
         loop = asyncio.get_running_loop()
-        self.context = Context(attempt, loop, lambda: wake(self))
+        self.context = Context(attempt, loop, lambda: wake(self), gate=reporter.gate, ids=reporter.ids)
         timeout_ms = attempt.job_row.timeout_ms
         self._lease_end_max = began + timeout_ms / _MS if timeout_ms else math.inf
         self.set_lease_end(began)

@@ -19,7 +19,8 @@ from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.ledger.parse import ATTEMPTS_DEFAULT, SubmissionOptions
 
-from .context import Context, Fatal
+from .context import Context
+from .exceptions import Fatal
 
 _CONTEXT_NAME = "ctx"
 _ERROR_CHARS_MAX = 300

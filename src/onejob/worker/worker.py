@@ -73,6 +73,7 @@ class Worker:
         self._busy = 0  # handlers that are still running
         self._reporter = AttemptReporter(
             self._runtime.gate,
+            ids=self._runtime.ids,
             actor=str(Actor.system(name)),
             retention_ms=self._runtime.retention_ms,
             describe=app.describe,
