@@ -36,7 +36,7 @@ from onejob.settings import CiEnvironment, CliSettings
 from . import admin, render
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
 from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
-from .render import Screen, format_duration, print_error, sanitize, to_json, write
+from .render import JobWithSteps, Screen, format_duration, print_error, sanitize, to_json, write
 
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
@@ -158,10 +158,12 @@ def _read_file(path: Path) -> bytes:
         raise Invalid("input", f"{path} cannot be read ({error.strerror}); name a file of JSON") from error
 
 
-def job(options: Namespace) -> Callable[[Backend], SingleJobOut]:
-    if not options.wait:
-        return lambda backend: backend.job(options.id)
-    return lambda backend: wait_for_end(backend, options.id, timeout=None)
+def job(options: Namespace) -> Callable[[Backend], JobWithSteps]:
+    def look_up(backend: Backend) -> JobWithSteps:
+        one = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
+        return JobWithSteps(one.job, backend.steps(options.id).steps)
+
+    return look_up
 
 
 def resolve(options: Namespace) -> Callable[[Backend], SingleJobOut]:
@@ -186,7 +188,7 @@ def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
 
 COMMANDS = {
     "submit": CliCommand(submit, render.render_submission, creates_store=True),
-    "job": CliCommand(job, render.render_job),
+    "job": CliCommand(job, render.render_job_with_steps),
     "result": CliCommand(lambda options: lambda backend: backend.result(options.id), render.render_result),
     "logs": CliCommand(logs, render.render_logs),
     "resolve": CliCommand(resolve, render.render_job),

@@ -17,7 +17,7 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, quotas, sequences, work
+from .endpoints import events, jobs, keys, quotas, sequences, steps, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
@@ -61,6 +61,7 @@ BASE_ROUTES = (
     *events.ROUTES,
     *jobs.RESULT_ROUTES,
     *work.ROUTES,
+    *steps.ROUTES,
     *keys.ROUTES,
     *quotas.ROUTES,
     *quotas.RESERVATION_ROUTES,
