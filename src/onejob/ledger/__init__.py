@@ -20,6 +20,7 @@ from .parse import Caller
 from .quotas import QuotaOperations
 from .reads import ReadOperations
 from .runtime import Runtime, Stats
+from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
 from .steps import StepOperations
 from .submissions import SubmissionOperations
@@ -31,7 +32,13 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Ledger(
-    SubmissionOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations, StepOperations
+    SubmissionOperations,
+    HeldKeyOperations,
+    SequenceOperations,
+    ReadOperations,
+    QuotaOperations,
+    StepOperations,
+    ScheduleOperations,
 ):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 

@@ -17,6 +17,7 @@ from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, chec
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
 from .prefetch import Candidate, Prefetcher
+from .scheduler import Scheduler
 
 if TYPE_CHECKING:
     from .app import App
@@ -81,6 +82,7 @@ class Worker:
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
+        self._scheduler = Scheduler(tuple(app.schedules.values()), queue, tenant=self._tenant)
         self._capacity_freed = asyncio.Event()
         self._stopping = False
         self._idle_task: asyncio.Task[None] | None = None
@@ -105,10 +107,14 @@ class Worker:
         """Claim and run jobs until `stop` is called."""
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
+        scheduler = asyncio.create_task(self._scheduler.run())
+        scheduler.add_done_callback(self._on_scheduler_exit)
         try:
             await self._claim_until_stopped()
+            scheduler.cancel()
             await self._shut_down()
         finally:
+            scheduler.cancel()
             heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()
@@ -117,6 +123,11 @@ class Worker:
         """Without heartbeats the leases of running handlers would expire."""
         if not heartbeat.cancelled():
             log.error("heartbeat task failed; shutting the worker down", exc_info=heartbeat.exception())
+            self.stop()
+
+    def _on_scheduler_exit(self, scheduler: "asyncio.Task[None]") -> None:
+        if not scheduler.cancelled() and scheduler.exception() is not None:
+            log.error("scheduler task failed; shutting the worker down", exc_info=scheduler.exception())
             self.stop()
 
     async def _claim_until_stopped(self) -> None:

@@ -4,21 +4,13 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
-from onejob.core.identity import NAME_CHARS_MAX
 from onejob.core.memo import MEMO_RESULT_BYTES_MAX
 from onejob.core.states import Delivery
 from onejob.core.views import StepState, StepView
 
-from .types import RequestBody, ResponseBody, UtcTimestamp
+from .types import Name, RequestBody, ResponseBody, UtcTimestamp
 from .work import Holder, Token
 
-StepName = Annotated[
-    str,
-    Meta(
-        description="Identifies the step within its job.",
-        extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS_MAX},
-    ),
-]
 StepHolder = Annotated[
     str,
     Meta(
@@ -31,7 +23,7 @@ StepHolder = Annotated[
 class BeginStepBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     token: Token
     holder: Holder
-    name: StepName
+    name: Name
     step_holder: StepHolder
     arguments: list[Any] = field(default_factory=list)
     delivery: Delivery = Delivery.AT_LEAST_ONCE
@@ -39,7 +31,7 @@ class BeginStepBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fie
 
 class FinishStepBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
     token: Token
-    name: StepName
+    name: Name
     step_holder: StepHolder
     result: (
         Annotated[Raw, Meta(description=f"JSON of at most {MEMO_RESULT_BYTES_MAX} bytes; without it, null.")]
