@@ -79,6 +79,9 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
         case "webhook-secret":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)
+        case "schedules":
+            with open_engine_backend(options, settings, creates_store=False) as engine:
+                return CommandResult(admin.run_schedules(engine.ledger, options), admin.render_schedules)
     if options.command == "submit":
         options.key = submission_key(options, ci)
     if options.command in _JOB_COMMANDS:
