@@ -26,7 +26,7 @@ def commands_of(target: str) -> str:
 
 
 def test_development_kits_are_dependency_groups_and_no_public_extras() -> None:
-    assert set(PROJECT["optional-dependencies"]) == {"client", "service", "postgres"}
+    assert set(PROJECT["optional-dependencies"]) == {"client", "service", "postgres", "schedules"}
     assert set(PYPROJECT["dependency-groups"]) == {"dev", "bench"}
 
 
