@@ -117,7 +117,8 @@ async def test_an_interrupted_step_that_is_not_caught_fails_the_job_for_good(que
 
 
 async def test_other_arguments_under_one_name_fail_the_job_for_good(queue: onejob.Ledger) -> None:
-    app, runs = App(), []
+    app = App()
+    runs: list[float] = []
 
     @app.job("order")
     async def order(ctx: Context) -> None:
@@ -172,7 +173,8 @@ async def test_what_cannot_be_stored_fails_the_job_for_good(queue: onejob.Ledger
 @pytest.mark.parametrize("command", [BeginStep, FinishStep])
 async def test_a_step_is_run_once_on_a_store_that_fails(error: type[Exception], command: type[Any]) -> None:
     async with onejob.open("memory://") as queue:
-        faulty, app, runs = FaultyLedger(queue), App(), []
+        faulty, app = FaultyLedger(queue), App()
+        runs: list[int] = []
         faulty.before = errors_for(command, 2, error)
         faulty.after = errors_for(command, 2 if error is Unknown else 0, error)
 

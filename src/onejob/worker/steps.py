@@ -118,7 +118,7 @@ class StepRunner:
             pause = min(pause * 2, PAUSE_MAX)
 
 
-async def _call_on_loop(call: "partial[Any]") -> Any:
+async def _call_on_loop(call: Callable[[], Any]) -> Any:
     result = call() if inspect.iscoroutinefunction(call) else await asyncio.to_thread(call)
     return await result if isinstance(result, Awaitable) else result
 
