@@ -4,7 +4,7 @@ import ast
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -110,7 +110,13 @@ def settings() -> str:
         "| variable | meaning |",
         "|---|---|",
     ]
-    variables = {"engine": "ONEJOB_ENGINE", "api_key": "ONEJOB_API_KEY", "color": "NO_COLOR"}
+    variables = {
+        "engine": "ONEJOB_ENGINE",
+        "api_key": "ONEJOB_API_KEY",
+        "window": "ONEJOB_WINDOW",
+        "job_retention": "ONEJOB_JOB_RETENTION",
+        "color": "NO_COLOR",
+    }
     lines += [f"| `{variable}` | {environment.MEANINGS[field]} |" for field, variable in variables.items()]
     return "\n".join([*lines, ""])
 
@@ -121,7 +127,7 @@ def _settings(kind: type[msgspec.Struct], meanings: Mapping[str, str], prefix: s
     yield f"| {' | '.join(heads)} |"
     yield "|---" * len(heads) + "|"
     for field in msgspec.structs.fields(kind):
-        structured = bool({service.JwtConfig, service.ProviderConfig}.intersection(get_args(field.type)))
+        structured = field.name in environment.FILE_ONLY_FIELDS
         variable = "only in the file" if structured else f"`{prefix}{field.name.upper()}`"
         cells = [
             f"`{field.name}`",

@@ -55,6 +55,7 @@ _KEEP, _RETRY, _WAIT, _FIX, _GIVE_UP = NextAction
 _EXIT = ExitCode
 
 _ROWS: Final = (
+    # BAD_REQUEST: the request cannot be read, as HTTP or as JSON. VALIDATION_ERROR: it can, and a value in it is wrong.
     ErrorCode("BAD_REQUEST", 400, "Bad request", _FIX, _EXIT.USAGE_ERROR, settles=True),
     ErrorCode("VALIDATION_ERROR", 400, "Validation error", _FIX, _EXIT.USAGE_ERROR, settles=True),
     ErrorCode("UNAUTHORIZED", 401, "Unauthorized", _FIX, _EXIT.FORBIDDEN),
@@ -63,7 +64,7 @@ _ROWS: Final = (
     ErrorCode("METHOD_NOT_ALLOWED", 405, "Method not allowed", _FIX, _EXIT.FAILED),
     ErrorCode("CONFLICT", 409, "Conflict", _FIX, _EXIT.CONFLICT, settles=True),
     ErrorCode("IN_PROGRESS", 409, "Request in progress", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),
-    ErrorCode("SEQUENCE_GAP", 409, "Sequence gap", _FIX, _EXIT.REFUSED, settles=True),
+    ErrorCode("SEQUENCE_GAP", 409, "Sequence gap", _FIX, _EXIT.USAGE_ERROR, settles=True),
     # Not definite: a lost attempt may have executed the number, and its record has expired.
     ErrorCode("ALREADY_COMMITTED", 409, "Sequence number already committed", _FIX, _EXIT.CONFLICT),
     ErrorCode("IDEMPOTENCY_KEY_REUSED", 409, "Idempotency key reused", _FIX, _EXIT.CONFLICT, settles=True),

@@ -110,7 +110,8 @@ class ListJobs(Query[Job], frozen=True, kw_only=True):
     """A tenant's jobs, newest first.
 
     With a filter, a page may come back short or empty although there is more: an engine need not examine every job
-    of a tenant for one page. `Page.scanned_to` then says how far it went.
+    of a tenant for one page. `Page.scanned_to` then says how far it went. A job whose id was drawn by a clock that is
+    more than ten minutes wrong may be missing from a list by time.
     """
 
     tenant: str
@@ -118,7 +119,40 @@ class ListJobs(Query[Job], frozen=True, kw_only=True):
     type: str | None = None
     user: str | None = None
     usage_id: bytes = b""  # only jobs that are counted in this usage
+    label: bytes = b""  # only jobs with this label, spelled as one member of a JSON object: `"name":"value"`
+    created_from: int = 0
+    created_to: int = 0  # 0: no bound
     before: bytes = b""  # cursor: a job id
+
+
+class JobCount(Struct, frozen=True):
+    type: str
+    state: JobState
+    count: int
+
+
+class CountJobs(Query[JobCount], frozen=True, kw_only=True):
+    """How many jobs of each type and state there are, of one tenant or of all; the largest numbers first.
+
+    It reads one index entry per job, so it is for a process that counts now and then, never for a caller's request.
+    """
+
+    tenant: str | None = None
+
+
+class ReadyCount(Struct, frozen=True):
+    type: str
+    count: int
+    oldest_at: int  # since when the oldest of them is ready, by its `run_at` or the time in its id
+
+
+class CountReadyJobs(Query[ReadyCount], frozen=True, kw_only=True):
+    """How many jobs of each type wait for a worker and since when, of one tenant or of all; the largest first.
+
+    Jobs that are claimed but not started are included. It reads one index entry per waiting job.
+    """
+
+    tenant: str | None = None
 
 
 class ListFacts(Query[Fact], frozen=True, kw_only=True):

@@ -4,24 +4,24 @@ OnejobError
 ├── Invalid                 the value is wrong: correct it (also a ValueError)
 │   └── NotTheOwner             it belongs to another caller: use your own
 ├── SubmissionError         the submission was not accepted; has `key`
-│   ├── IdempotencyConflict     the key made another job: use a new key
-│   ├── SubmissionInProgress    another caller holds the key: repeat later
+│   ├── IdempotencyConflict     the key was used for something else: use a new key
+│   ├── SubmissionInProgress    another caller holds the key: retry later
 │   ├── SubmissionRejected      rejected for good, and remembered
-│   └── SubmissionRefused       refused for now (quota, rate, sequence gap); not remembered
+│   └── SubmissionRefused       refused (quota, rate, sequence gap); not remembered
 ├── LeaseLost               the held key or the job has another holder, or is settled: stop
 ├── WorkRefused             an operation of a worker or operator was refused; has `reason` and `details`
 ├── NotFound                no such job or key
 ├── NotAllowed              no valid credential, or one without the permission
 ├── ServerFailed            a response that no onejob server sends: check the URL
-├── Unavailable             certainly not done: repeat
-│   ├── FactsLocked             another transaction holds what it needs: repeat, and see what hangs
+├── Unavailable             certainly not done: retry
+│   ├── FactsLocked             another transaction holds what it needs: retry, and see what hangs
 │   ├── Outdated                a newer program wrote the stored data: upgrade this one
 │   └── StoreRefused            the store does not meet the requirements: fix it first
-├── Unknown                 may be done: repeat the same command with the same key
+├── Unknown                 may be done: retry the same command with the same key
 │   ├── PartlyDone              some commands of a batch were executed; has `results`
-│   ├── MayBeDone               there was no key: check before you repeat
-│   └── AmbiguousOutcome        no answer in time; has the `key` to repeat with
-│       └── WindowPassed            and the key may have expired: check before you repeat
+│   ├── MayBeDone               there was no key: check before you retry
+│   └── AmbiguousOutcome        no answer in time; has the `key` to retry with
+│       └── WindowPassed            and the key may have expired: check before you retry
 └── DefectiveCommand        a bug in the program: report it
 """
 
@@ -67,14 +67,14 @@ class SubmissionError(OnejobError):
 class IdempotencyConflict(SubmissionError):
     """The key was used with another body."""
 
-    def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, key: str, job_id: str, paths: tuple[str, ...] = (), message: str = "") -> None:
         used = (
             f"this key already made job {job_id} from another body"
             if job_id
             else "this key was used for another request"
         )
         differ = f" (they differ at {', '.join(paths)})" if paths else ""
-        super().__init__(f"{used}{differ}; use a new key, or send the original body again", key=key)
+        super().__init__(message or f"{used}{differ}; use a new key, or send the original body again", key=key)
         self.job_id = job_id
         self.paths = paths
 
@@ -84,7 +84,7 @@ class SubmissionInProgress(SubmissionError):
 
     def __init__(self, *, key: str, job_id: str, retry_after: float) -> None:
         held = f"another caller is still submitting job {job_id}" if job_id else "another caller holds this key"
-        super().__init__(f"{held}; repeat with the same key in {retry_after:.1f} s", key=key)
+        super().__init__(f"{held}; retry with the same key in {retry_after:.1f} s", key=key)
         self.job_id = job_id
         self.retry_after = retry_after
 
@@ -145,7 +145,7 @@ class ServerFailed(OnejobError):
 
 
 class Unavailable(OnejobError):
-    """Certainly not done: repeat."""
+    """Certainly not done: retry."""
 
     retryable = True
 
@@ -165,13 +165,13 @@ class PartlyDone(Unknown):
 
 
 class MayBeDone(Unknown):
-    """The outcome of a submission without a key is unknown: repeating it could make a second job."""
+    """The outcome of a submission without a key is unknown: retrying it could make a second job."""
 
     retryable = False
 
 
 class AmbiguousOutcome(Unknown):
-    """No definite answer in time: the job may exist. Repeating with the same key and body is safe."""
+    """No definite answer in time: the job may exist. Retrying with the same key and body is safe."""
 
     def __init__(self, message: str, *, key: str, attempts: int) -> None:
         super().__init__(message)
@@ -180,7 +180,7 @@ class AmbiguousOutcome(Unknown):
 
 
 class WindowPassed(AmbiguousOutcome):
-    """The job may exist, and its key may have expired: repeating could make a second job."""
+    """The job may exist, and its key may have expired: retrying could make a second job."""
 
     retryable = False
 

@@ -37,7 +37,9 @@ def parse_key_header(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     if _BYTES_OR_BOOLEAN.fullmatch(text):
         message = 'the Idempotency-Key header is a byte sequence or a boolean; send a string: "your-key" in quotes'
         raise Invalid("Idempotency-Key", message)
-    if _BARE.fullmatch(text):
+    if not text:
+        key = ""
+    elif _BARE.fullmatch(text):
         key = text
     elif quoted := _QUOTED.fullmatch(text):
         key = _ESCAPED.sub(r"\1", quoted[1])

@@ -4,6 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping, Set
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from .core.errors import Invalid
+from .core.timestamps import parse_duration
 
 if TYPE_CHECKING:
     from onejob.http.config import ServiceConfig
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY"})
-_FILE_ONLY_FIELDS: Final = ("jwt", "providers")  # tables, which no variable can hold
+FILE_ONLY_FIELDS: Final = ("jwt", "providers", "windows")  # tables, which no variable can hold
 SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
 # CI system -> the variable that shows its presence, and the variables that form a key, in this order.
 CI_SYSTEMS: Final = {
@@ -45,6 +47,9 @@ MEANINGS: Final = {
     "answered `in_progress` at once, or asks the store for itself",
     "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
+    "window": "the window of a key that a command submits on an engine without `--ttl`, and that of the server if it is not "
+    "24h, after which no command retries",
+    "job_retention": "how long a job is kept that a command or a worker ends on an engine; 7d unless set",
     "color": "if set to anything, no colours are written to the terminal",
 }
 
@@ -92,17 +97,21 @@ class CliSettings(Struct, frozen=True, kw_only=True):
 
     engine: str | None = None
     api_key: str | None = None
+    window: timedelta | None = None
+    job_retention: timedelta | None = None
     color: bool = True
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Read ONEJOB_ENGINE and ONEJOB_API_KEY. A set NO_COLOR or a dumb terminal turns colours off."""
+        """Read the ONEJOB_ variables of these names. A set NO_COLOR or a dumb terminal turns colours off."""
         source = os.environ if environ is None else environ
         service = {SERVICE_PREFIX + field.upper() for field in _service_fields()}
         _reject_misspelled(source, SERVICE_PREFIX, service | CLI_ONLY_VARIABLES)
         return cls(
             engine=source.get("ONEJOB_ENGINE") or None,
             api_key=source.get("ONEJOB_API_KEY") or None,
+            window=_read_duration(source, "ONEJOB_WINDOW"),
+            job_retention=_read_duration(source, "ONEJOB_JOB_RETENTION"),
             color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
         )
 
@@ -147,9 +156,9 @@ def load_service_config(
         field = variable.removeprefix(SERVICE_PREFIX).lower()
         if variable.startswith(SERVICE_PREFIX) and not _is_ignored_variable(variable, text):
             names[field] = variable
-            kind = None if field in _FILE_ONLY_FIELDS else types.get(field)
+            kind = None if field in FILE_ONLY_FIELDS else types.get(field)
             if kind is None:
-                known = [SERVICE_PREFIX + name.upper() for name in types if name not in _FILE_ONLY_FIELDS]
+                known = [SERVICE_PREFIX + name.upper() for name in types if name not in FILE_ONLY_FIELDS]
                 raise Invalid(variable, _unknown_setting_message(variable, known))
             values[field] = _convert(variable, _parse_env_text(text, kind), kind, strict=False)
     for field, value in (overrides or {}).items():
@@ -171,6 +180,14 @@ def exposed_secrets(path: str) -> list[str]:
     jwt, engine = table.get("jwt"), str(table.get("engine", ""))
     secrets = ["jwt.secret"] if isinstance(jwt, dict) and jwt.get("secret") else []
     return secrets + (["engine with a password"] if engine and has_password(engine) else [])
+
+
+def _read_duration(source: Mapping[str, str], variable: str) -> timedelta | None:
+    text = source.get(variable)
+    try:
+        return parse_duration(variable, text) if text else None
+    except Invalid as error:
+        raise Invalid(variable, f"{variable}: {error}") from None
 
 
 def _service_fields() -> dict[str, Any]:

@@ -70,9 +70,7 @@ class LoopThread:
         except CancelledError:
             if not self._is_closed:
                 raise
-            raise Unknown(
-                "the ledger was closed during this call: it may be done; repeat it with another one"
-            ) from None
+            raise Unknown("the ledger was closed during this call: it may be done; retry it with another one") from None
 
     @property
     def is_open(self) -> bool:
@@ -170,6 +168,14 @@ class SyncLedger:
     wait = _blocking(AsyncLedger.wait)
     wait_at_most = _blocking(AsyncLedger.wait_at_most)
     log_lines = _blocking(AsyncLedger.log_lines)
+    failures = _blocking(AsyncLedger.failures)
+    overview = _blocking(AsyncLedger.overview)
+    workers = _blocking(AsyncLedger.workers)
+    paused_types = _blocking(AsyncLedger.paused_types)
+    pause_type = _blocking(AsyncLedger.pause_type)
+    resume_type = _blocking(AsyncLedger.resume_type)
+    count_matching = _blocking(AsyncLedger.count_matching)
+    act_on_matching = _blocking(AsyncLedger.act_on_matching)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""

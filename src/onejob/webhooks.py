@@ -2,7 +2,7 @@
 
 They follow Standard Webhooks (https://www.standardwebhooks.com), for which there are verifiers in most languages:
 
-    webhook-id:        the id of the callback, the same on every repetition
+    webhook-id:        the id of the callback, the same on every retry
     webhook-timestamp: unix seconds
     webhook-signature: v1,<base64 of HMAC-SHA256 over "<id>.<timestamp>.<body>">
 

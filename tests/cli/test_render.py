@@ -10,13 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import onejob
 from onejob.cli import render
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
 from onejob.cli.parser import parse_duration
 from onejob.cli.render import Screen, format_duration, sanitize
-from onejob.http.schemas.jobs import EventOut, KeyOut
+from onejob.http.schemas.jobs import EventOut, KeyConflictOut, KeyOut
 from tests.support.command_line import ONEJOB, CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -169,7 +170,17 @@ def long_history() -> KeyOut:
         request_id="",
         events=[EventOut(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)],
         events_total=40,
+        recent_conflicts=[],
     )
+
+
+def test_the_timeline_of_a_key_has_its_conflicts_with_actor_and_paths() -> None:
+    conflict = KeyConflictOut(NOW - timedelta(minutes=1), "user:7", ["/input/amount", "/input/\x1b[31m"])
+    lines = render.timeline_lines(Screen(now=NOW), replace(long_history(), recent_conflicts=[conflict]))
+    (line,) = [line for line in lines if "conflict" in line]
+    assert "another body under the key: /input/amount, /input/" in line
+    assert " by user:7" in line
+    assert "\x1b" not in line
 
 
 def test_the_last_column_ends_where_the_terminal_does() -> None:

@@ -95,3 +95,32 @@ def test_a_failed_job_is_run_again_with_a_note(
     assert backend("resolve", job_id, "perhaps").code == 2
     assert backend("cancel", job_id).code == 0  # so that the next test does not claim it
     assert Path("onejob.db").exists() is False
+
+
+def test_operators_see_the_input_and_the_messages_of_exceptions(backend: CommandRunner, worker: Worker) -> None:
+    job_id = worker.submit("payload", input={"card": "\x9b4711"}, maxAttempts=1)
+    for words in ((), ("--json",)):
+        assert json.loads(backend("job", job_id, "--input", *words).out)["card"].endswith("4711")
+    assert "\x9b" not in backend("job", job_id, "--input").out
+    assert "failures" not in json.loads(backend("job", job_id, "--json").out)
+    worker.start("payload")
+    worker.post_verb("finish", error="ValueError at x.py:1", message="card 4711\nis \x1b[31mno good")
+    shown = backend("job", job_id).out
+    assert "attempt 1 failed\n    card 4711\n    is ?[31mno good" in shown
+    (failure,) = json.loads(backend("job", job_id, "--json").out)["failures"]
+    assert failure["detail"] == "card 4711\nis \x1b[31mno good"
+
+
+def test_a_resolution_or_a_cancellation_with_the_same_key_is_the_same_answer(
+    backend: CommandRunner, worker: Worker
+) -> None:
+    job_id = worker.submit("verbs")
+    worker.start("verbs")
+    worker.post_verb("finish", error="no", final=True)
+    rerun = ("resolve", job_id, "rerun", "--idempotency-key", "mended-1")
+    assert [backend(*rerun).code for _ in range(2)] == [0, 0]
+    assert backend("resolve", job_id, "rerun").code == 3  # another invocation is another decision
+    cancel = ("cancel", job_id, "--idempotency-key", "mended-2")
+    assert [backend(*cancel).code for _ in range(2)] == [0, 0]
+    assert backend("cancel", job_id, "--idempotency-key", "mended-1").code == 3
+    assert backend("cancel", job_id, "--idempotency-key", "").code == 2

@@ -1,6 +1,7 @@
 """The command against unavailable, faulty and strict servers: it retries the same bytes, or sends them once."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,23 @@ def test_after_a_lost_response_a_refusal_that_does_not_concern_the_key_is_not_de
     assert run(*KEYED, "--url", server.url).code == 6
     server = make_scripted_server(HUNG_UP)
     assert "it may be done" in run(*KEYED, "--url", server.url).err
+
+
+@pytest.mark.parametrize("words", [("resolve", JOB_ID, "rerun"), ("cancel", JOB_ID)])
+def test_all_attempts_of_a_verb_have_one_key_that_a_lost_response_names(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, words: tuple[str, ...]
+) -> None:
+    server = make_scripted_server(HUNG_UP, HUNG_UP, HUNG_UP, HUNG_UP)
+    ran = run(*words, "--url", server.url)
+    (key,) = {re.findall(rb"(?im)^idempotency-key: (.+?)\r$", request)[0].decode() for request in server.requests}
+    assert len(server.requests) > 1
+    assert f"it may be done; retry with --idempotency-key {key}" in ran.err
+    second = make_scripted_server(HUNG_UP, HUNG_UP, HUNG_UP, HUNG_UP)
+    run(*words, "--url", second.url)
+    assert key.encode() not in second.requests[0]
+    third = make_scripted_server(HUNG_UP, HUNG_UP, HUNG_UP, HUNG_UP)
+    run(*words, "--url", third.url, "--idempotency-key", "mine")
+    assert b'"mine"' in third.requests[-1]
 
 
 def test_retry_for_also_waits_for_temporary_refusals(

@@ -58,9 +58,9 @@ async def test_the_async_client_returns_the_same_results(server: ServeProcess, q
 def test_both_clients_have_the_methods_of_the_ledger() -> None:
     over_http = {
         "submit", "submit_many", "submit_sequence", "get_client_state", "job", "jobs", "cancel", "explain", "keys",
-        "forget", "wait", "result", "result_json", "log_lines", "reserve_job_slot", "reserve_job_slot_or_raise",
-        "consume_reservation", "release_reservation", "renew_reservation", "reservations", "usage", "quota",
-        "set_quota", "tenant_quota", "set_tenant_quota",
+        "forget", "wait", "result", "result_json", "log_lines", "input", "failures", "reserve_job_slot",
+        "reserve_job_slot_or_raise", "consume_reservation", "release_reservation", "renew_reservation", "reservations",
+        "usage", "quota", "set_quota", "tenant_quota", "set_tenant_quota",
     }  # fmt: skip
     for kind in (onejob.Client, onejob.AsyncClient):
         assert over_http <= {name for name, _ in inspect.getmembers(kind, inspect.isfunction)}
@@ -176,6 +176,16 @@ def test_no_attempt_is_made_after_the_window(server: ServeProcess) -> None:
     ):
         client.submit("t", 1, idempotency_key="short", idempotency_ttl=timedelta(seconds=1))
     assert server.get("/api/jobs?type=t&limit=1000").body.count(b'"key":"short"') == 1
+
+
+def test_no_attempt_is_made_after_the_window_that_the_client_was_told_of(server: ServeProcess) -> None:
+    retry = RetryPolicy(deadline=60, attempt_timeout=0.2, pause_first=0.4)
+    with (
+        run_faulty_proxy(server.port, lambda key, attempt: LOSE) as proxy,
+        onejob.Client(proxy.url, retry=retry, window=timedelta(seconds=1)) as client,
+        pytest.raises(onejob.WindowPassed),
+    ):
+        client.submit("t", 1)
 
 
 @pytest.mark.parametrize(

@@ -170,9 +170,9 @@ def test_nothing_is_sent_after_the_window() -> None:
 
 
 def test_a_call_that_may_not_be_repeated_is_sent_once_unless_no_byte_was_sent() -> None:
-    assert run(CUT, repeat=False)[0].attempts == 1
-    assert run(AWAY, repeat=False)[0].attempts == 1
-    assert run(UNSENT, UNSENT, DONE, repeat=False)[0].attempts == 3
+    assert run(CUT, may_retry=False)[0].attempts == 1
+    assert run(AWAY, may_retry=False)[0].attempts == 1
+    assert run(UNSENT, UNSENT, DONE, may_retry=False)[0].attempts == 3
 
 
 def test_no_response_is_ambiguous_and_carries_the_key() -> None:

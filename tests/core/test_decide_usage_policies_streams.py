@@ -7,11 +7,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from onejob.core.activity import ACTIVITY_POLICY_NAME, AddActivity
 from onejob.core.command import Command, CommandBase
 from onejob.core.credentials import DropPolicy, LookUpPolicy, PolicyCommand, SetPolicy
 from onejob.core.facts import FORMAT, KINDS, U64, Fact, Kind, Policy, Record, Reservation, Stream
-from onejob.core.identity import format_job_id
+from onejob.core.identity import format_job_id, policy_id
 from onejob.core.limits import CostLimit, Limits, Period, TenantLimits, encode_limits
+from onejob.core.maintenance import ExpirePolicy
 from onejob.core.replies import AnyReply, Defect, Maintained, Refused
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
 from onejob.core.slots import (
@@ -52,7 +54,7 @@ from .test_decide_records_and_jobs import AnyCommand, parse_table
 SLOT = "slot-one"
 # The modules with commands, except work.py, which test_work.py covers.
 COMMAND_MODULES = (
-    "credentials", "lookup", "maintenance", "reserve", "sequence", "slots", "submit",
+    "activity", "credentials", "lookup", "maintenance", "reserve", "sequence", "slots", "submit",
 )  # fmt: skip
 
 
@@ -197,10 +199,15 @@ COMMANDS: dict[str, Command[Any]] = {
         tenant=TENANT, policy_id=POLICY_ID, name="quota", body=encode_limits(TenantLimits(Limits(1)))
     ),
     "drop_policy": DropPolicy(tenant=TENANT, policy_id=POLICY_ID),
+    "expire_policy": ExpirePolicy(tenant=TENANT, policy_id=POLICY_ID),
+    "add_activity": AddActivity(
+        tenant=TENANT, policy_id=policy_id(TENANT, ACTIVITY_POLICY_NAME), source="a", number=1, counts={"created": 1}
+    ),
 }  # fmt: skip
 AnyQuotaCommand = (
     ReserveSlot | RenewSlot | ReleaseSlot | ConsumeSlot | LookUpUsage | SetLimits | Reconcile | Backfill
     | SubmitSequence | LookUpStream | Evict | StoreKey | LookUpPolicy | SetPolicy | DropPolicy
+    | ExpirePolicy | AddActivity
 )  # fmt: skip
 command_decoder = msgspec.msgpack.Decoder(AnyQuotaCommand)
 reply_decoder = msgspec.msgpack.Decoder(AnyReply)

@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from onejob.core.command import Command
+from onejob.core.command import Command, Precondition
 from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX, DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.errors import Invalid
 from onejob.core.facts import FORMAT, Kind, Policy
 from onejob.core.identity import policy_id
+from onejob.core.maintenance import ExpirePolicy
 from onejob.core.replies import AnyReply, Defect, Maintained, Missing, PolicyFound, Reason, Refused
 from tests.core.world import NOW, SECOND, TENANT, World, expect_type
 
@@ -122,6 +123,33 @@ def test_a_policy_of_a_newer_format_is_not_rewritten() -> None:
     for command in (set_policy(), look_up_policy(), drop_policy()):
         assert expect_type(world.execute(command), Defect).retryable
     assert world.has(Kind.POLICY, ID)
+
+
+def test_a_policy_with_a_time_to_live_expires_and_is_then_as_good_as_deleted() -> None:
+    world = World()
+    command = SetPolicy(tenant=TENANT, policy_id=ID, name=NAME, body=b"here", ttl_ms=SECOND)
+    world.execute(command)
+    assert isinstance(world.execute(look_up_policy(), at=NOW + SECOND), PolicyFound)
+    assert world.execute(ExpirePolicy(tenant=TENANT, policy_id=ID), at=NOW + SECOND) == Maintained(False, NOW + SECOND)
+    late = NOW + SECOND + 1
+    assert world.execute(look_up_policy(), at=late) == Missing(late)
+    condition = Precondition(ID, b"here")
+    assert condition.is_met(stored_policy(world), NOW)
+    assert not condition.is_met(stored_policy(world), late)
+    again = expect_type(world.execute(set_policy(expected=ABSENT), at=late), PolicyFound).policy
+    assert (again.version, again.expires_at) == (2, 0)
+    assert world.execute(ExpirePolicy(tenant=TENANT, policy_id=ID), at=late) == Maintained(False, late)
+
+
+def test_writing_an_expiring_policy_again_starts_its_time_anew() -> None:
+    world = World()
+    command = SetPolicy(tenant=TENANT, policy_id=ID, name=NAME, body=b"here", ttl_ms=SECOND)
+    world.execute(command)
+    world.execute(command, at=NOW + SECOND)
+    assert isinstance(world.execute(look_up_policy(), at=NOW + 2 * SECOND), PolicyFound)
+    late = NOW + 2 * SECOND + 1
+    assert world.execute(ExpirePolicy(tenant=TENANT, policy_id=ID), at=late) == Maintained(True, late)
+    assert stored_policy(world) is None
 
 
 def test_a_policy_has_a_size() -> None:

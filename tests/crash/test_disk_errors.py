@@ -88,6 +88,6 @@ def error_kinds(acks: Path) -> "Counter[str]":
     failures = [line.split(" ", 2)[1:] for line in acks.read_text().splitlines() if " !" in line]
     for kind, text in failures:
         assert kind in ("!Unavailable", "!Unknown"), text
-        assert "repeat" in text
+        assert "retry" in text
     verification.read_answers(acks)
     return Counter(kind for kind, _ in failures)

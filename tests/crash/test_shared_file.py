@@ -35,7 +35,7 @@ async def test_a_ledger_that_was_reopened_after_an_error_loses_no_answer(tmp_pat
         await submit(ledger, "before")
         await ledger.jobs()  # the reading connection stays open during the error
         path.rename(tmp_path / "moved")
-        with pytest.raises(onejob.Unavailable, match="fix it, then repeat"):
+        with pytest.raises(onejob.Unavailable, match="fix it, then retry"):
             await submit(ledger, "during the error")
         (tmp_path / "moved").rename(path)
         await submit(ledger, "during the error")
@@ -84,7 +84,7 @@ async def test_reads_follow_a_file_that_was_replaced(tmp_path: Path, monkeypatch
     try:
         await ledger.jobs()
         copy.rename(path)
-        with pytest.raises(onejob.Unavailable, match="fix it, then repeat"):
+        with pytest.raises(onejob.Unavailable, match="fix it, then retry"):
             await submit(ledger, "after")
         for key in ("after", "later", "at last"):
             job_id = await submit(ledger, key)

@@ -24,7 +24,7 @@ async def test_a_full_disk_is_reported_and_the_same_process_goes_on_once_there_i
             await submit(ledger, "first")
             fs.send_command("room", bytes_used(fs.path) + 1_500_000)
             answers, refused, error = await submit_until_refused(ledger)
-            assert "free some space, then repeat" in str(error)
+            assert "free some space, then retry" in str(error)
             assert str(path) in str(error)
             # Known keys are answered while the disk is full, and new ones are refused.
             assert await count_changed_answers(ledger, answers) == 0
@@ -46,7 +46,7 @@ async def test_a_store_cannot_be_made_on_a_full_disk_and_can_once_there_is_space
         path = fs.path / "j.db"
         for room in (0, 1_000, 10_000, 40_000, 70_000):
             fs.send_command("room", room)
-            with pytest.raises(onejob.Unavailable, match=r"j\.db .* then repeat"):
+            with pytest.raises(onejob.Unavailable, match=r"j\.db .* then retry"):
                 await open_ledger(str(path))
         fs.send_command("room", -1)
         ledger = await open_ledger(str(path))
@@ -88,14 +88,14 @@ async def test_a_read_only_disk_is_reported_and_the_same_process_goes_on_once_it
                 await ledger.jobs()
             fs.send_command("frozen", 1)
             for _ in range(3):
-                with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
+                with pytest.raises((onejob.Unavailable, onejob.Unknown), match="retry"):
                     await submit(ledger, "during")
             with nullcontext() if reading else suppress(onejob.Unavailable):
                 assert await submit(ledger, "before") == answers["before"]
-            with pytest.raises(onejob.Unavailable, match=r"j\.db .* then repeat"):
+            with pytest.raises(onejob.Unavailable, match=r"j\.db .* then retry"):
                 await open_ledger(str(path))
             for _ in range(2):
-                with pytest.raises((onejob.Unavailable, onejob.Unknown), match="repeat"):
+                with pytest.raises((onejob.Unavailable, onejob.Unknown), match="retry"):
                     await ledger._runtime.readiness.check()
             fs.send_command("frozen", 0)
             await ledger._runtime.readiness.check()

@@ -202,7 +202,7 @@ async def test_the_queue_is_bounded_and_half_of_it_is_the_most_for_one_tenant(en
     await run_ready_callbacks()
     assert [task.done() for task in theirs] == [False] * 3 + [True] * 2
     for task in (*mine[3:], *theirs[3:]):
-        with pytest.raises(Unavailable, match="overloaded: nothing was done; repeat later"):
+        with pytest.raises(Unavailable, match="overloaded: nothing was done; retry later"):
             await task
     engine.release_writes()
     await asyncio.gather(first, *mine[:3], *theirs[:3])
@@ -329,7 +329,7 @@ async def test_an_engine_that_answers_too_little_leaves_nobody_waiting(
 
 async def test_a_call_split_over_two_batches_is_unknown_if_one_fails(engine: RecordingEngine) -> None:
     combined = Batcher(engine, queue_max=4)
-    with pytest.raises(Unknown, match="repeat all of it"):
+    with pytest.raises(Unknown, match="retry all of it"):
         await combined.execute([submit(f"k{n}") for n in range(4)])
     assert len(engine.commands) == 2
 

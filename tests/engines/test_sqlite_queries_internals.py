@@ -11,7 +11,17 @@ from onejob.conformance.queries import store_facts
 from onejob.conformance.samples import OTHER, TENANT, a_job
 from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
-from onejob.engine import Engine, ListDueFacts, ListInputs, ListJobs, ListLeasedJobs, ListReadyJobs, Query
+from onejob.engine import (
+    CountJobs,
+    CountReadyJobs,
+    Engine,
+    ListDueFacts,
+    ListInputs,
+    ListJobs,
+    ListLeasedJobs,
+    ListReadyJobs,
+    Query,
+)
 from onejob.engines import sql
 from onejob.engines.sqlite import SqliteEngine, queries
 from onejob.ledger.reads import to_job_page
@@ -65,7 +75,9 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (ListJobs(tenant=TENANT, state=JobState.PENDING), "job_tenant (tenant=?"),
+        (ListJobs(tenant=TENANT, state=JobState.PENDING, type="a"), "job_state (tenant=? AND state=? AND type=?)"),
+        (CountJobs(tenant=TENANT), "COVERING INDEX job_state (tenant=?)"),
+        (CountReadyJobs(), "job_ready"),
         (ListJobs(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
         (ListDueFacts(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
         (ListDueFacts(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),

@@ -1,4 +1,4 @@
-"""Callers that submit by the ledger or over HTTP, and repeat with the same key until they get an answer."""
+"""Callers that submit by the ledger or over HTTP, and retry with the same key until they get an answer."""
 
 import asyncio
 import random

@@ -88,7 +88,7 @@ async def test_credentials_are_asked_for_where_they_are(app: HttpApp) -> None:
     for auth in (False, True):
         document = build_openapi(app.routes.all, ServiceConfig(auth=auth))
         secured = {(method, path) for method, path, one in operations(document) if "security" in one}
-        needed = {(route.method, route.path) for route in app.routes.all if route.act is not None}
+        needed = {(route.method, route.path) for route in app.routes.all if route.permission is not None}
         assert secured == (needed if auth else set())
 
 

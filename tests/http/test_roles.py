@@ -12,13 +12,13 @@ from onejob.ledger.parse import Caller
 from .auth_server import AuthServer, bearer, run_auth_server, token
 
 PERMISSIONS = """
-           submit  read  oversee  cancel  work  forget  resolve  administer  scrape
-submitter  yes     yes   no       yes     no    no      no       no          no
-worker     no      yes   no       no      yes   no      no       no          no
-operator   yes     yes   yes      yes     no    yes     yes      no          no
-admin      yes     yes   yes      yes     yes   yes     yes      yes         yes
-metrics    no      no    no       no      no    no      no       no          yes
-unheard    no      no    no       no      no    no      no       no          no
+           submit  read  oversee  inspect  cancel  work  forget  resolve  administer  scrape
+submitter  yes     yes   no       no       yes     no    no      no       no          no
+worker     no      yes   no       no       no      yes   no      no       no          no
+operator   yes     yes   yes      yes      yes     no    yes     yes      no          no
+admin      yes     yes   yes      yes      yes     yes   yes     yes      yes         yes
+metrics    no      no    no       no       no      no    no      no       no          yes
+unheard    no      no    no       no       no      no    no      no       no          no
 """
 
 
@@ -55,13 +55,13 @@ def test_a_role_may_do_what_the_table_says(
 
 def test_every_path_of_the_service_keeps_the_table(auth_server: AuthServer, credentials: dict[str, list[str]]) -> None:
     allowed = {(role, act): ok for role, act, ok in permission_table()}
-    guarded = [route for route in auth_server.service.app.routes.all if route.act is not None]
+    guarded = [route for route in auth_server.service.app.routes.all if route.permission is not None]
     assert guarded
     for route in guarded:
         path = route.path.replace("{", "").replace("}", "")  # no such object: 404 for those who may ask
         assert auth_server.service.ask(route.method, path).status == 401, route.path
         for role, (credential, *_) in credentials.items():
-            if not allowed[role, str(route.act)]:
+            if not allowed[role, str(route.permission)]:
                 response = auth_server.service.ask(route.method, path, bearer(credential))
                 assert (response.status, response.code) == (403, "FORBIDDEN"), f"{role} {route.method} {route.path}"
             elif route.method != "DELETE":

@@ -105,6 +105,7 @@ def test_a_malformed_key_is_refused_and_never_taken_for_absent(service: ServePro
     answer = service.post(BODY, key_header(header))
     assert answer.status == 400
     assert answer.body["error"]["code"] == "VALIDATION_ERROR"
+    assert ("empty" in answer.body["detail"]) == (header in ("", '""'))
 
 
 @pytest.mark.parametrize(

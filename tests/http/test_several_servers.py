@@ -36,7 +36,7 @@ async def test_a_thousand_callers_of_three_servers_with_one_key_get_one_job(tmp_
 
 
 class KillCampaign:
-    """Clients that submit, and repeat with the same key what was not answered."""
+    """Clients that submit, and retry with the same key what was not answered."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)

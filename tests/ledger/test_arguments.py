@@ -39,6 +39,8 @@ def calls_with_bare_numbers(queue: Any) -> dict[str, Callable[[], Any]]:
         "drain": lambda: app.worker(queue, drain=number),
         "lease of the middleware": lambda: IdempotencyLayer(queue, scope=str, lease=number),
         "window": lambda: Rule("POST /**", window=number),
+        "window of a ledger": lambda: onejob.open("memory://", window=number),
+        "window of a client": lambda: onejob.Client("http://localhost:1", window=number),
         "retention": lambda: onejob.open("memory://", retention=number),
         "overlap": lambda: ApiKeys(queue).rotate("k", overlap=number),
         "idempotency_ttl of a client": lambda: submit_call(onejob.Submission(type="t", idempotency_ttl=number), "k"),

@@ -201,7 +201,7 @@ async def test_duplicates_get_the_cancelled_job(queue: onejob.Ledger) -> None:
     assert again.job.state is onejob.JobState.CANCELLED
 
 
-async def test_the_hihistory_of_a_key_is_shown(queue: onejob.Ledger) -> None:
+async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", 1, idempotency_key="k")
     await queue.submit("t", 1, idempotency_key="k")
     with pytest.raises(onejob.IdempotencyConflict):
@@ -214,6 +214,46 @@ async def test_the_hihistory_of_a_key_is_shown(queue: onejob.Ledger) -> None:
     assert history.job.id == made.job_id
     with pytest.raises(onejob.NotFound):
         await queue.explain("other", scope="t")
+
+
+async def test_the_history_of_a_key_has_its_last_conflicts_with_time_actor_and_paths(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    other = queue.acting_as(tenant="default", user="7", actor=onejob.Actor.user("7"))
+    await queue.submit("t", {"amount": 1, "to": "a"}, idempotency_key="k")
+    for n in range(10):
+        clock.advance(1)
+        with pytest.raises(onejob.IdempotencyConflict):
+            await (other if n == 9 else queue).submit("t", {"amount": "a secret", "to": n}, idempotency_key="k")
+    history = await queue.explain("k", scope="t")
+    assert history.conflicts == 10
+    assert [one.actor for one in history.recent_conflicts] == ["client:local"] * 7 + ["user:7"]
+    assert {one.paths for one in history.recent_conflicts} == {("/input/amount", "/input/to")}
+    times = [one.at for one in history.recent_conflicts]
+    assert times == sorted(times)
+    assert times[-1] - times[0] == 7000
+    assert "secret" not in repr(history)
+
+
+async def test_the_history_of_a_key_counts_hits_that_are_not_stored_yet(queue: onejob.Ledger) -> None:
+    await queue.submit("t", 1, idempotency_key="k")
+    for n in range(3):
+        await queue.submit("t", 1, idempotency_key="k")
+        assert (await queue.explain("k", scope="t")).hits == n + 1
+    await queue.submit("t", 1, idempotency_key="k")
+    assert [history.hits for history in await queue.keys()] == [4]
+
+
+async def test_a_conflict_with_very_long_paths_takes_little_room(queue: onejob.Ledger) -> None:
+    await queue.submit("t", {}, idempotency_key="k")
+    deep: object = 1
+    for _ in range(20):
+        deep = {"n" * 60: deep}
+    with pytest.raises(onejob.IdempotencyConflict):
+        await queue.submit("t", {"a": 1, "b" * 900: 2, "c": deep}, idempotency_key="k")
+    (conflict,) = (await queue.explain("k", scope="t")).recent_conflicts
+    assert conflict.paths[0] == "/input/a"
+    assert sum(map(len, conflict.paths)) <= 401
 
 
 async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> None:

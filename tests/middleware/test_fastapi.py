@@ -48,6 +48,20 @@ async def test_an_http_exception_is_stored_and_an_internal_error_is_not(server: 
     assert server.runs("orders") == before + 3
 
 
+async def test_openapi_has_the_key_and_the_responses_to_its_misuse(server: Server) -> None:
+    document = (await server.ask("/openapi.json", None, b"", method="GET")).json
+    operations = document["paths"]["/api/orders"]
+    (header,) = [one for one in operations["post"]["parameters"] if one["name"].lower() == "idempotency-key"]
+    assert (header["in"], header["required"]) == ("header", True)
+    responses = operations["post"]["responses"]
+    assert {"201", "409", "422"} <= set(responses)
+    assert "in progress" in responses["409"]["description"]
+    assert "used for another request" in responses["422"]["description"]
+    assert set(responses["422"]["content"]) == {"application/problem+json", "application/json"}
+    assert "409" not in operations["get"]["responses"]
+    assert not [one for one in operations["get"].get("parameters", []) if one["name"].lower() == "idempotency-key"]
+
+
 async def test_a_missing_key_is_refused_and_a_get_needs_none(server: Server) -> None:
     missing = await server.ask("/api/orders", None, b'{"item": "d"}', authorization="ann")
     assert (missing.status, missing.code) == (400, "KEY_MISSING")

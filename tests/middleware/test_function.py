@@ -50,6 +50,19 @@ async def test_concurrent_calls_with_one_key_are_one_call(queue: onejob.Ledger) 
         await charge("o1", 6)
 
 
+async def test_a_conflict_of_calls_speaks_of_arguments_not_of_a_job(queue: onejob.Ledger) -> None:
+    @idempotent(queue, key=order_of, scope="shop", name="charge")
+    async def charge(order: str, amount: int) -> int:
+        return amount
+
+    await charge("o1", 5)
+    with pytest.raises(onejob.IdempotencyConflict, match="was used to call charge with other arguments") as caught:
+        await charge("o1", 6)
+    assert (caught.value.key, caught.value.job_id) == ("o1", "")
+    assert "job" not in str(caught.value)
+    assert "body" not in str(caught.value)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(
     value=st.recursive(

@@ -130,6 +130,34 @@ async def test_a_failure_keeps_its_type_and_place_and_not_its_message(queue: one
     assert job.state is JobState.FAILED
     assert str(job.error).startswith("ValueError at test_worker.py:")
     assert "4711" not in str(job.error)
+    (failure,) = await queue.failures(job.id)
+    assert (failure.what, failure.detail) == ("attempt 1 failed", "card 4711 is no good")
+
+
+async def test_the_message_of_an_exception_is_stored_unless_the_app_says_otherwise(queue: onejob.Ledger) -> None:
+    app = App(keep_messages=False)
+
+    @app.job("t")
+    async def handle() -> None:
+        raise ValueError("card 4711 is no good")
+
+    job = await run_job(app, queue, "t", max_attempts=1)
+    assert await queue.failures(job.id) == ()
+
+
+async def test_an_exception_that_has_no_text_fails_its_attempt_all_the_same(queue: onejob.Ledger) -> None:
+    app = App()
+
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @app.job("t")
+    async def handle() -> None:
+        raise Wordless
+
+    job = await run_job(app, queue, "t", max_attempts=1)
+    assert (job.state, await queue.failures(job.id)) == (JobState.FAILED, ())
 
 
 async def test_a_described_failure_has_the_message_of_the_app(queue: onejob.Ledger) -> None:
@@ -305,3 +333,15 @@ async def test_wrong_handlers_and_options_are_refused_by_name(queue: onejob.Ledg
         app.worker(queue, types=("other",))
     with pytest.raises(onejob.Invalid):
         app.worker(queue, concurrency=0)
+
+
+async def test_a_worker_is_listed_while_it_runs(queue: onejob.Ledger) -> None:
+    app = App()
+    app.job("charge")(lambda: None)
+    async with app.background_worker(queue, name="till", concurrency=3):
+        async with asyncio.timeout(10):
+            while not (listed := await queue.workers()):
+                await asyncio.sleep(0.02)
+    (info,) = listed
+    assert (info.name, info.types, info.concurrency, info.tenant) == ("till", ("charge",), 3, None)
+    assert await queue.workers() == []

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except OSError as error:
         _discard_stdout()
-        print_error(f"{error}; correct it, then repeat")
+        print_error(f"{error}; correct it, then retry")
         return FAILED
     except ModuleNotFoundError as error:
         extra = "postgres" if error.name == "asyncpg" else "service"

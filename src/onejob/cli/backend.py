@@ -36,7 +36,7 @@ from onejob.client.flow import (
     send_with_retries,
 )
 from onejob.client.models import TenantQuotaModel
-from onejob.client.requests import Call, checked_api_key, checked_url
+from onejob.client.requests import Call, checked_api_key, checked_url, checked_window
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
@@ -44,9 +44,11 @@ from onejob.core.identity import Actor, checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
 from onejob.core.views import JobView, Receipt, SlotReservation, StepView
+from onejob.core.work import Event
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
 from onejob.http.problems import Problem
 from onejob.http.schemas.jobs import (
+    FailuresOut,
     IdempotencyOut,
     JobOut,
     JobsOut,
@@ -55,6 +57,7 @@ from onejob.http.schemas.jobs import (
     SingleJobOut,
     SubmitOut,
     WarningOut,
+    event_out,
     idempotency_out,
     job_out,
     key_out,
@@ -76,7 +79,7 @@ from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_st
 from onejob.http.schemas.steps import StepsOut, step_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
-from onejob.ledger import URL_DEFAULT
+from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
 from onejob.ledger.reads import JobPage, KeyPage
@@ -132,13 +135,11 @@ def _ledger_method(
     return call
 
 
-def _request_method(
-    build: Callable[P, Call[Any]], body: type[R], *, repeat: bool = True
-) -> Callable[Concatenate["ServerBackend", P], R]:
-    """Send a request and decode its response body. `repeat`: sending it twice has the effect of sending it once."""
+def _request_method(build: Callable[P, Call[Any]], body: type[R]) -> Callable[Concatenate["ServerBackend", P], R]:
+    """Send a request, which has the same effect when it is sent again, and decode its response body."""
 
     def call(self: "ServerBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.send(build(*args, **kwargs), body, repeat=repeat)
+        return self.send(build(*args, **kwargs), body)
 
     return call
 
@@ -154,6 +155,10 @@ def _single_job_out(job: JobView, request_id: str) -> SingleJobOut:
 
 def _jobs_out(jobs: JobPage, request_id: str) -> JobsOut:
     return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
+
+
+def _failures_out(failures: Sequence[Event], request_id: str) -> FailuresOut:
+    return FailuresOut(request_id, [event_out(one) for one in failures])
 
 
 def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
@@ -173,9 +178,10 @@ def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> Rese
 
 
 class EngineBackend:
-    def __init__(self, url: str, *, tenant: str) -> None:
+    def __init__(self, url: str, *, tenant: str, settings: CliSettings) -> None:
         self._tenant = tenant
-        self.ledger = sync.open(url, tenant=tenant, sweep=False)
+        retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
+        self.ledger = sync.open(url, tenant=tenant, sweep=False, window=settings.window, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
     submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
@@ -184,6 +190,8 @@ class EngineBackend:
     jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
     cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
     resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
+    input = _ledger_method(SyncLedger.input, lambda data, _: Raw(data))
+    failures = _ledger_method(SyncLedger.failures, _failures_out)
     result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
     logs = _ledger_method(SyncLedger.log_lines, _logs_out)
     steps = _ledger_method(SyncLedger.steps, _steps_out)
@@ -222,7 +230,13 @@ class EngineBackend:
 
 
 class ServerBackend:
-    def __init__(self, url: str, api_key: str | None = None, retry_for: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        retry_for: timedelta | None = None,
+        window: timedelta | None = None,
+    ) -> None:
         if not url.isascii():
             raise Invalid("url", "the URL is not ASCII; write its host as xn--… and its path in percent-encoding")
         self.url = checked_url(url)
@@ -232,12 +246,15 @@ class ServerBackend:
             self._headers["Authorization"] = f"Bearer {checked_api_key(api_key)}"
         self._clock = SystemClock()
         self._retry = _retry_policy(retry_for)
+        self._window = checked_window(window)
 
     client_state = _request_method(requests.client_state_call, ClientStateOut)
     job = _request_method(requests.job_call, SingleJobOut)
     jobs = _request_method(requests.jobs_call, JobsOut)
     cancel = _request_method(requests.cancel_call, SingleJobOut)
-    resolve = _request_method(requests.resolve_call, SingleJobOut, repeat=False)
+    resolve = _request_method(requests.resolve_call, SingleJobOut)
+    input = _request_method(requests.input_call, Raw)
+    failures = _request_method(requests.failures_call, FailuresOut)
     result = _request_method(requests.result_call, Raw)
     logs = _request_method(requests.logs_call, LogsOut)
     steps = _request_method(requests.steps_call, StepsOut)
@@ -251,9 +268,10 @@ class ServerBackend:
     release = _request_method(requests.release_slot_call, ReservationSettledOut)
 
     def submit(self, submission: Submission) -> SubmitResult:
-        call = requests.submit_call(submission, submission.idempotency_key and str(submission.idempotency_key))
-        # Without a key, a repetition could create a second job.
-        response = self.send(call, SubmitOut, repeat=call.key is not None)
+        key = submission.idempotency_key and str(submission.idempotency_key)
+        call = requests.submit_call(submission, key, self._window)
+        # Without a key, a retry could create a second job.
+        response = self.send(call, SubmitOut, may_retry=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
         return SubmitResult(job_id, response.job, response.idempotency, response.warnings)
 
@@ -277,14 +295,14 @@ class ServerBackend:
         halves: Any = {"default": before.default, "ceiling": before.ceiling} | {half: limits}
         return self.send(requests.set_tenant_quota_call(**halves), TenantQuotaOut)
 
-    def send(self, call: Call[Any], body: type[R], *, repeat: bool = True) -> R:
+    def send(self, call: Call[Any], body: type[R], *, may_retry: bool = True) -> R:
         begin = self._clock.monotonic()
         steps = send_with_retries(
             call,
             self._retry,
             begin=begin,
             jitter=random_fraction,
-            repeat=repeat,
+            may_retry=may_retry,
             window_end=begin + (call.window_ms / 1000 or inf),
         )
         response = self._response_or_raise(call, run_blocking(steps, self._send_once, self._clock))
@@ -311,14 +329,15 @@ class ServerBackend:
     def _response_or_raise(self, call: Call[Any], outcome: CallOutcome) -> ServerResponse:
         response, unknown = outcome.response, outcome.outcome_unknown
         if isinstance(response, NoResponse):
-            raise self._no_response(response.reason, outcome_unknown=unknown)
+            raise self._no_response(response.reason, outcome_unknown=unknown, key_header=call.key_header)
         action, problem = classify(response), parse_problem(response)
         if action is NextAction.KEEP:
             return response
         refused = action in (NextAction.FIX, NextAction.GIVE_UP)
         if unknown and refused and call.method != "GET" and not is_definitive(problem):
             # The refusal does not say what an earlier attempt did.
-            raise self._no_response(f"then it answered {response.status}", outcome_unknown=True)
+            reason = f"then it answered {response.status}"
+            raise self._no_response(reason, outcome_unknown=True, key_header=call.key_header)
         if problem is None:
             code = _CODES.get(response.status, "INTERNAL_ERROR" if response.status >= 500 else "BAD_REQUEST")
             message = f"{self.url} answered {response.status} without a onejob error body; check the URL"
@@ -326,14 +345,14 @@ class ServerBackend:
         wait = 1 if problem.retryable else None
         raise ServerRefused(Problem(problem.code, response.status, "", problem.message, problem.details, wait))
 
-    def _no_response(self, reason: str, *, outcome_unknown: bool) -> OnejobError:
+    def _no_response(self, reason: str, *, outcome_unknown: bool, key_header: str | None = None) -> OnejobError:
         if outcome_unknown:
-            return Unknown(
-                f"{self.url} gave no complete response ({reason}): it may be done; "
-                "repeat with the same key, or look at the jobs first if there was none"
-            )
+            next_act = "retry with the same key, or look at the jobs first if there was none"
+            if key_header is not None:  # quoted, as a shell takes it
+                next_act = f"retry with --idempotency-key {key_header}"
+            return Unknown(f"{self.url} gave no complete response ({reason}): it may be done; {next_act}")
         return Unavailable(
-            f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then repeat"
+            f"{self.url} cannot be reached ({reason}): nothing was done; check that the server runs, then retry"
         )
 
     def _send_once(self, send: Send) -> ServerResponse | NoResponse:
@@ -345,6 +364,8 @@ class ServerBackend:
             connection.connect()
             sent = True
             headers = self._headers | ({"Content-Type": "application/json"} if call.body else {})
+            if call.key_header is not None:
+                headers["Idempotency-Key"] = call.key_header
             connection.request(call.method, self.parts.path + call.path, call.body, headers)
             return _read_response(connection.getresponse())
         except (OSError, HTTPException) as error:
@@ -373,13 +394,14 @@ def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_st
     # A read must not create a store: in a wrong folder, an empty one would answer that there is nothing.
     if not creates_store and file is not None and not file.exists():
         raise NotFound(f"there is no store at {file}; name another with --engine, or create it by a submission")
-    return EngineBackend(url, tenant=tenant)
+    return EngineBackend(url, tenant=tenant, settings=settings)
 
 
 def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:
     if options.tenant is not None:
         raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
-    return ServerBackend(options.url, options.api_key or settings.api_key, getattr(options, "retry_for", None))
+    retry_for = getattr(options, "retry_for", None)
+    return ServerBackend(options.url, options.api_key or settings.api_key, retry_for, settings.window)
 
 
 def engine_url(options: Namespace, settings: CliSettings) -> str:

@@ -90,7 +90,7 @@ class Demo:
         }
 
     async def _submit_until_answered(self, queue: Ledger, network: LossyNetwork, order: str) -> str:
-        """Repeat the submission with the same key until a response is received: a client has to do no more."""
+        """Retry the submission with the same key until a response is received: a client has to do no more."""
 
         async def submit() -> Receipt:
             return await queue.submit("charge_customer", {"order": order}, idempotency_key=f"charge-{order}")

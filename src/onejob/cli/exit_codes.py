@@ -23,7 +23,7 @@ EXIT_CODE_MEANINGS = {
     FAILED: "failed",
     USAGE_ERROR: "wrong usage or input: correct it",
     CONFLICT: "conflict: the key made another job; use a new key",
-    UNAVAILABLE: "unavailable: repeat with the same key",
+    UNAVAILABLE: "unavailable: retry with the same key",
     NOT_FOUND: "not found",
     REFUSED: "refused for now: quota, rate, or in progress elsewhere",
     FORBIDDEN: "not allowed: no credential, or one without the permission",

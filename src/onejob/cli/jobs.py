@@ -21,22 +21,24 @@ from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
 from onejob.core.identity import format_job_id, parse_job_id
-from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.key import KEY_CHARS_MAX, checked_key
 from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.work import Resolution
-from onejob.http.schemas.jobs import SingleJobOut
+from onejob.http.schemas.jobs import EventOut, SingleJobOut
 from onejob.http.schemas.sequences import SequenceOut
+from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
+from onejob.ids import new_nonce
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
 
 from . import admin, render
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
-from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
-from .render import JobWithSteps, Screen, format_duration, print_error, sanitize, to_json, write
+from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
+from .render import Screen, format_duration, print_error, sanitize, to_json, write
 
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
@@ -161,16 +163,68 @@ def _read_file(path: Path) -> bytes:
         raise Invalid("input", f"{path} cannot be read ({error.strerror}); name a file of JSON") from error
 
 
-def job(options: Namespace) -> Callable[[Backend], JobWithSteps]:
-    def look_up(backend: Backend) -> JobWithSteps:
-        one = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
-        return JobWithSteps(one.job, backend.steps(options.id).steps)
+class JobDetails(SingleJobOut, frozen=True, rename="camel", omit_defaults=True):
+    """A job with its steps, and with the messages of its exceptions where the caller may see them."""
 
-    return look_up
+    failures: list[EventOut] = []  # noqa: RUF012 - never changed
+    steps: list[StepOut] = []  # noqa: RUF012 - never changed
+
+
+def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
+    def show(backend: Backend) -> JobDetails | Raw:
+        if options.input:
+            return backend.input(options.id)
+        found = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
+        failures = _find_failures(backend, options.id) if found.job.error else []
+        return JobDetails(found.request_id, found.job, failures, _find_steps(backend, options.id))
+
+    return show
+
+
+def _find_failures(backend: Backend, job_id: str) -> list[EventOut]:
+    try:
+        return backend.failures(job_id).failures
+    except ServerRefused as refused:
+        if refused.problem.code in ("FORBIDDEN", "NOT_FOUND"):  # not an operator, or an older server
+            return []
+        raise
+
+
+def _find_steps(backend: Backend, job_id: str) -> list[StepOut]:
+    try:
+        return backend.steps(job_id).steps
+    except ServerRefused as refused:
+        if refused.problem.code == "NOT_FOUND":  # an older server
+            return []
+        raise
+
+
+def render_job_or_input(screen: Screen, response: JobDetails | Raw) -> str:
+    if isinstance(response, Raw):
+        return render.render_result(screen, response)
+    lines = [render.render_job(screen, response)]
+    if response.failures:
+        lines += ["", *render.failure_lines(screen, response.failures)]
+    if response.steps:
+        lines += ["", *render.step_lines(screen, response.steps)]
+    return "\n".join(lines)
 
 
 def resolve(options: Namespace) -> Callable[[Backend], SingleJobOut]:
-    return lambda backend: backend.resolve(options.id, Resolution(options.resolution), note=options.note)
+    key, resolution = _verb_key(options), Resolution(options.resolution)
+    return lambda backend: backend.resolve(options.id, resolution, note=options.note, idempotency_key=key)
+
+
+def cancel(options: Namespace) -> Callable[[Backend], SingleJobOut]:
+    key = _verb_key(options)
+    return lambda backend: backend.cancel(options.id, idempotency_key=key)
+
+
+def _verb_key(options: Namespace) -> str:
+    """The key of this invocation, so that all attempts to send it are one."""
+    if options.idempotency_key is None:
+        return f"cli-{new_nonce()}"
+    return checked_key(options.idempotency_key)
 
 
 def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
@@ -191,7 +245,7 @@ def logs(options: Namespace) -> Callable[[Backend], LogsOut]:
 
 COMMANDS = {
     "submit": CliCommand(submit, render.render_submission, creates_store=True),
-    "job": CliCommand(job, render.render_job_with_steps),
+    "job": CliCommand(job, render_job_or_input),
     "result": CliCommand(lambda options: lambda backend: backend.result(options.id), render.render_result),
     "logs": CliCommand(logs, render.render_logs),
     "resolve": CliCommand(resolve, render.render_job),
@@ -203,7 +257,7 @@ COMMANDS = {
         ),
         render.render_jobs,
     ),
-    "cancel": CliCommand(lambda options: lambda backend: backend.cancel(options.id), render.render_job),
+    "cancel": CliCommand(cancel, render.render_job),
     "client": CliCommand(
         lambda options: lambda backend: backend.client_state(options.client, scope=options.scope),
         render.render_client_state,

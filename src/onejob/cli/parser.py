@@ -1,13 +1,14 @@
 """The argument parser: every command and option, its help, and an example for each command."""
 
-import re
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from onejob.core import timestamps
 from onejob.core.credentials import Role
+from onejob.core.errors import Invalid
 from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
@@ -25,9 +26,6 @@ _JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
 _ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
 _TENANT_HELP = "the tenant, on an engine; default: default"
 _JSON_HELP = "print JSON"
-
-_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
-_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 DESCRIPTION = "One logical submission creates one job, however often it is repeated."
 EPILOG = """\
@@ -138,7 +136,9 @@ def _add_submit(commands: Subparsers) -> None:
     command.add_argument("--scope", help="the namespace of the key; default: the job type")
     command.add_argument("--client", metavar="ID", help="the client whose sequence this is the next number of")
     command.add_argument("--sequence", type=int, metavar="N", help="the number; with --client, --scope and --key")
-    command.add_argument("--ttl", type=parse_duration, metavar="DURATION", help="the window of the key; default: 24h")
+    command.add_argument(
+        "--ttl", type=parse_duration, metavar="DURATION", help="the window of the key; default: the server's, or 24h"
+    )
     command.add_argument("--priority", type=int, default=0, metavar="N", help="higher runs earlier; default: 0")
     command.add_argument("--run-at", type=parse_time, metavar="TIME", help="not before, as 2030-01-31T12:00:00Z")
     command.add_argument(
@@ -190,6 +190,9 @@ def _add_job_commands(commands: Subparsers) -> None:
         command.add_argument("id", metavar="ID", help="the id of the job")
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
+            command.add_argument("--input", action="store_true", help="print its input instead, as JSON; for operators")
+        else:
+            _add_verb_key_argument(command)
         _add_target_arguments(command)
     command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
     command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
@@ -214,8 +217,17 @@ def _add_outcome_commands(commands: Subparsers) -> None:
         command.add_argument("id", metavar="ID", help="the id of the job")
     resolve.add_argument("resolution", choices=_choices(Resolution), metavar="WORD", help=f"{', '.join(Resolution)}")
     resolve.add_argument("--note", default="", metavar="TEXT", help="the reason, for the history of the job")
+    _add_verb_key_argument(resolve)
     for command in (result, logs, resolve):
         _add_target_arguments(command)
+
+
+def _add_verb_key_argument(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--idempotency-key",
+        metavar="KEY",
+        help="given again with the same job, it changes nothing and gives the same answer; default: a new one",
+    )
 
 
 def _add_key_commands(commands: Subparsers) -> None:
@@ -480,9 +492,10 @@ def _parse_page_size(text: str) -> int:
 
 def parse_duration(text: str) -> timedelta:
     """Parse 90s, 30m, 24h or 7d."""
-    if match := _DURATION.fullmatch(text.strip()):
-        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
-    raise ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 24h or 7d")
+    try:
+        return timestamps.parse_duration("duration", text)
+    except Invalid as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def parse_time(text: str) -> datetime:

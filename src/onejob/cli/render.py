@@ -17,7 +17,7 @@ from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.views import SequenceOutcome
 from onejob.core.work import FIRST_EVENTS_MAX
-from onejob.http.schemas.jobs import JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
+from onejob.http.schemas.jobs import EventOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
 from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
@@ -192,20 +192,12 @@ def render_job(screen: Screen, response: SingleJobOut) -> str:
     return "\n".join([head, *field_lines(screen, rows)])
 
 
-class JobWithSteps(Struct, frozen=True, omit_defaults=True):
-    job: JobOut
-    steps: list[StepOut] = []
-
-
-def render_job_with_steps(screen: Screen, response: JobWithSteps) -> str:
-    lines = [render_job(screen, SingleJobOut("", response.job))]
-    if response.steps:
-        rows = [
-            (sanitize(step.name), step.state.value, str(step.runs), screen.time(step.began_at), _step_end(screen, step))
-            for step in response.steps
-        ]
-        lines += ["", *table_lines(screen, ("STEP", "STATE", "RUNS", "BEGAN", "ENDED"), rows)]
-    return "\n".join(lines)
+def step_lines(screen: Screen, steps: Sequence[StepOut]) -> list[str]:
+    rows = [
+        (sanitize(step.name), step.state.value, str(step.runs), screen.time(step.began_at), _step_end(screen, step))
+        for step in steps
+    ]
+    return table_lines(screen, ("STEP", "STATE", "RUNS", "BEGAN", "ENDED"), rows)
 
 
 def _step_end(screen: Screen, step: StepOut) -> str:
@@ -270,6 +262,16 @@ class TimelineEntry(NamedTuple):
     style: str = ""
 
 
+def failure_lines(screen: Screen, failures: Sequence[EventOut]) -> list[str]:
+    """The messages of exceptions, which only operators see; a message may have several lines."""
+    lines = []
+    for failure in failures:
+        at, what = screen.paint("dim", screen.time(failure.at)), screen.paint("red", sanitize(failure.what))
+        lines.append(f"  {at}  {what}")
+        lines += [f"    {sanitize(line)}" for line in failure.detail.splitlines()]
+    return lines
+
+
 def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
     """The past and future events of a key, oldest first."""
     lines = []
@@ -296,6 +298,9 @@ def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
     if history.last_hit_at is not None:
         times = "a duplicate" if history.hits == 1 else f"the last of {history.hits} duplicates"
         yield TimelineEntry(history.last_hit_at, f"{times} was answered with the same job", style="cyan")
+    for conflict in history.recent_conflicts:
+        paths = f": {', '.join(conflict.paths)}" if conflict.paths else ""
+        yield TimelineEntry(conflict.at, f"conflict, another body under the key{paths}", conflict.actor, "yellow")
     if history.held_until is not None:
         yield TimelineEntry(history.held_until, "the hold ends, unless it is renewed", style="yellow")
     yield TimelineEntry(history.expires_at, "the window ends, then the key may be used anew", style="dim")

@@ -12,7 +12,7 @@ from onejob.errors import StoreRefused
 from onejob.http.logs import LogFormat, open_stderr_log
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
-from onejob.ledger import URL_DEFAULT
+from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
 from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import load_app
@@ -57,10 +57,12 @@ def run_worker(options: Namespace) -> int:
         "drain": options.drain,
     }
     app = load_app(options.app)
-    url = options.engine or CliSettings.from_env().engine or URL_DEFAULT
+    settings = CliSettings.from_env()
+    url = options.engine or settings.engine or URL_DEFAULT
+    retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
 
     async def run() -> int:
-        async with open_ledger(url) as queue:
+        async with open_ledger(url, window=settings.window, retention=retention) as queue:
             worker = app.worker(queue, **limits)
             _install_signal_handlers(worker)
             _print_status(options, {"ready": True, "app": options.app, "concurrency": options.concurrency})

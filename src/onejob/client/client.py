@@ -3,6 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from functools import wraps
 from threading import Lock
 from types import TracebackType
@@ -17,7 +18,7 @@ from onejob.ids import KeyGenerator, new_nonce
 from .flow import NoResponse, Operation, RetryPolicy, Send, ServerResponse, classify, run_async, run_blocking
 from .operations import ClientOperations
 from .outbox import Outbox
-from .requests import Call, checked_api_key, checked_url
+from .requests import Call, checked_api_key, checked_url, checked_window
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class ClientOptions(TypedDict, total=False):
     api_key: str | None
     retry: RetryPolicy | None
     client_id: str | None
+    window: timedelta | None
     outbox: str | os.PathLike[str] | None
     clock: Clock | None
 
@@ -48,6 +50,7 @@ class ClientBase:
         api_key: str | None = None,
         retry: RetryPolicy | None = None,
         client_id: str | None = None,
+        window: timedelta | None = None,
         outbox: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -61,6 +64,7 @@ class ClientBase:
             monotonic=self._clock.monotonic,
             keys=KeyGenerator(client_id or f"client-{new_nonce()}"),
             outbox=None if outbox is None else Outbox(outbox, server=self.url, client_id=client_id, clock=self._clock),
+            window=checked_window(window),
         )
         self._recent_response_ids = RecentIds(RESPONSE_IDS_MAX)
 
@@ -135,6 +139,8 @@ class Client(ClientBase):
     result = _blocking(ClientOperations.result)
     result_json = _blocking(ClientOperations.result_json)
     log_lines = _blocking(ClientOperations.log_lines)
+    input = _blocking(ClientOperations.input)
+    failures = _blocking(ClientOperations.failures)
     reserve_job_slot = _blocking(ClientOperations.reserve_job_slot)
     reserve_job_slot_or_raise = _blocking(ClientOperations.reserve_job_slot_or_raise)
     consume_reservation = _blocking(ClientOperations.consume_reservation)
@@ -212,6 +218,8 @@ class AsyncClient(ClientBase):
     result = _asynchronous(ClientOperations.result)
     result_json = _asynchronous(ClientOperations.result_json)
     log_lines = _asynchronous(ClientOperations.log_lines)
+    input = _asynchronous(ClientOperations.input)
+    failures = _asynchronous(ClientOperations.failures)
     reserve_job_slot = _asynchronous(ClientOperations.reserve_job_slot)
     reserve_job_slot_or_raise = _asynchronous(ClientOperations.reserve_job_slot_or_raise)
     consume_reservation = _asynchronous(ClientOperations.consume_reservation)
@@ -305,4 +313,4 @@ def to_no_response(error: httpx.HTTPError) -> NoResponse:
 def add_retry_note(error: BaseException, key: str | None) -> None:
     """Say in the notes of an interruption that the request may have arrived."""
     if key:
-        error.add_note(f"the submission may have been accepted; repeat it with the same body and the key {key}")
+        error.add_note(f"the submission may have been accepted; retry it with the same body and the key {key}")

@@ -53,19 +53,19 @@ def decode_or_raise(call: Call[T], outcome: CallOutcome) -> T:
 def raise_no_response(call: Call[Any], outcome: CallOutcome, reason: str, cause: Exception | None = None) -> NoReturn:
     """Raise for a call without a definite response: what that means depends on the call and on whether it was sent."""
     if not outcome.outcome_unknown or call.method == "GET":
-        raise Unavailable(f"the server gave no answer ({reason}): nothing was done; repeat later") from cause
+        raise Unavailable(f"the server gave no answer ({reason}): nothing was done; retry later") from cause
     if call.key is None:
-        raise Unknown(f"the server gave no answer ({reason}): it may be done; repeat it") from cause
+        raise Unknown(f"the server gave no answer ({reason}): it may be done; retry it") from cause
     tries = f"{outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''}"
     if outcome.window_passed and not call.sequenced:
         raise WindowPassed(
             f"no definite answer after {tries} ({reason}), and the window of the key may be over: the job may exist, "
-            "and a repetition could make a second one; look for it first",
+            "and a retry could make a second one; look for it first",
             key=call.key,
             attempts=outcome.attempts,
         ) from cause
     raise AmbiguousOutcome(
-        f"no definite answer after {tries} ({reason}): the job may exist; repeat with the same key and body",
+        f"no definite answer after {tries} ({reason}): the job may exist; retry with the same key and body",
         key=call.key,
         attempts=outcome.attempts,
     ) from cause

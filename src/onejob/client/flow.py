@@ -196,13 +196,13 @@ def send_with_retries(
     *,
     begin: float,
     jitter: Callable[[], float],
-    repeat: bool = True,
+    may_retry: bool = True,
     window_end: float = float("inf"),
     learned_window_end: Callable[[], float] = lambda: float("inf"),
     outcome_unknown: bool = False,
     accepts: Callable[[ServerResponse], bool] = lambda response: True,
 ) -> RetryFlow:
-    """Send a call until its response is one to keep. `repeat`: sending it twice has the effect of sending it once.
+    """Send a call until its response is one to keep. `may_retry`: sending it twice has the effect of sending it once.
 
     A successful response that `accepts` refuses, because it is cut or belongs to another call, counts as none.
     """
@@ -221,7 +221,7 @@ def send_with_retries(
         # 503 is sent by a server that failed in the middle of the work, and by one that never began it.
         outcome_unknown |= response.sent if isinstance(response, NoResponse) else action is NextAction.RETRY
         again = action is NextAction.RETRY or (action is NextAction.WAIT and retry.waits)
-        if not again or attempt == retry.attempts_max or not (repeat or _was_not_sent(response)):
+        if not again or attempt == retry.attempts_max or not (may_retry or _was_not_sent(response)):
             return CallOutcome(response, attempt, outcome_unknown)
         window_end = min(window_end, learned_window_end())
         pause = _backoff_seconds(response, attempt, retry, jitter())

@@ -146,6 +146,18 @@ class EventModel(ResponseModel, frozen=True, rename="camel"):
     detail: str = ""
 
 
+class FailuresModel(ResponseModel, frozen=True, rename="camel"):
+    failures: list[EventModel]
+
+
+class KeyConflictModel(ResponseModel, frozen=True, rename="camel"):
+    """Another body under the key, and where it differed."""
+
+    at: datetime
+    actor: str = ""
+    paths: list[str] = field(default_factory=list)
+
+
 class KeyHistoryModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     """The state and the history of a key."""
 
@@ -162,6 +174,7 @@ class KeyHistoryModel(ResponseModel, frozen=True, kw_only=True, rename="camel"):
     last_hit_at: datetime | None = None
     job: JobModel | None = None
     events: list[EventModel] = field(default_factory=list)
+    recent_conflicts: list[KeyConflictModel] = field(default_factory=list)
 
 
 class KeyPageModel(ResponseModel, frozen=True, rename="camel"):

@@ -91,8 +91,15 @@ class ResumedIntent(Struct, frozen=True):
 
 class ClientOperations:
     def __init__(
-        self, *, retry: RetryPolicy, monotonic: Callable[[], float], keys: KeyGenerator, outbox: Outbox | None
+        self,
+        *,
+        retry: RetryPolicy,
+        monotonic: Callable[[], float],
+        keys: KeyGenerator,
+        outbox: Outbox | None,
+        window: timedelta,
     ) -> None:
+        self._submit_call = partial(requests.submit_call, window=window)
         self._retry = retry
         self._now = monotonic
         self._keys = keys
@@ -254,6 +261,14 @@ class ClientOperations:
         """The result of a job as the stored JSON; NotFound while there is none."""
         return bytes((yield from self._send(requests.result_call(job_id))))
 
+    def input(self, job_id: str) -> Operation[bytes]:
+        """The job's input as JSON; for operators."""
+        return bytes((yield from self._send(requests.input_call(job_id))))
+
+    def failures(self, job_id: str) -> Operation[list[models.EventModel]]:
+        """The failed attempts of a job whose exception had a message, which is `detail`; for operators."""
+        return (yield from self._send(requests.failures_call(job_id))).failures
+
     def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> Operation[models.LogPageModel]:
         return self._send(requests.logs_call(job_id, offset=offset, limit=limit))
 
@@ -338,7 +353,7 @@ class ClientOperations:
     def _submit_one(self, submission: ClientSubmission) -> Operation[models.ReceiptModel]:
         key = _given_or_derived_key(submission)
         if self.outbox is None:
-            call = requests.submit_call(submission, str(next(self._keys)) if key is None else key)
+            call = self._submit_call(submission, str(next(self._keys)) if key is None else key)
             receipt: models.ReceiptModel = yield from self._send_for_receipt(call)
             return receipt
         intent = yield from self._write_intent(self.outbox, submission, key)
@@ -382,7 +397,7 @@ class ClientOperations:
     def _try_build_call(self, submission: SubmissionLike) -> SubmitCall | OnejobError:
         try:
             key = _given_or_derived_key(_to_client_submission(submission))
-            return requests.submit_call(submission, str(next(self._keys)) if key is None else key)
+            return self._submit_call(submission, str(next(self._keys)) if key is None else key)
         except Invalid as error:
             return error
 
@@ -397,9 +412,9 @@ class ClientOperations:
     def _write_intent(self, outbox: Outbox, submission: ClientSubmission, key: str | None) -> Operation[Intent]:
         scope = submission.options.get("scope") or submission.type
         if key is None:
-            write = partial(outbox.write_with_new_key, scope, lambda new: requests.submit_call(submission, str(new)))
+            write = partial(outbox.write_with_new_key, scope, lambda new: self._submit_call(submission, str(new)))
         else:
-            write = partial(outbox.write, requests.submit_call(submission, key), scope)
+            write = partial(outbox.write, self._submit_call(submission, key), scope)
         intent: Intent = yield DiskWork(write)
         return intent
 
@@ -416,7 +431,7 @@ class ClientOperations:
                 raise
             raise Unavailable(
                 f"number {intent.sequence}, left over from before, failed ({error}): "
-                "nothing of this submission was sent; resolve that one, then repeat"
+                "nothing of this submission was sent; resolve that one, then retry"
             ) from error
         return receipt
 
@@ -431,7 +446,7 @@ class ClientOperations:
             receipt = yield from self._send_for_receipt(call, intent)
         except Unavailable as error:
             yield DiskWork(lambda: outbox.release(intent))
-            # Not Unavailable: with a generated key, repeating the call would be a second submission.
+            # Not Unavailable: with a generated key, retrying the call would be a second submission.
             raise AmbiguousOutcome(
                 f"{error}; it is kept in the outbox: resume() sends it", key=intent.key, attempts=0
             ) from error
@@ -458,7 +473,7 @@ class ClientOperations:
         return replace(response, attempts=outcome.attempts)
 
     def _send(self, call: Call[T]) -> Operation[T]:
-        """Send a call that may be repeated at any time, and decode its response."""
+        """Send a call that may be retried at any time, and decode its response."""
         return decode_or_raise(call, (yield from self._send_with_retries(call)))
 
     def _send_with_retries(

@@ -85,9 +85,9 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
     response_type: type[T]
     body: bytes = b""
     key: str | None = None
-    window_ms: int = 0  # how long the server remembers the key; 0: the call may be repeated at any time
+    window_ms: int = 0  # how long the server remembers the key; 0: the call may be retried at any time
     sequenced: bool = False  # under a sequence number, which is executed once regardless of the window
-    key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be repeated at any time
+    key_header: str | None = None  # a key in the Idempotency-Key header, of a call that may be retried at any time
 
     def accepts(self, response: ServerResponse) -> bool:
         """True if the response is complete and belongs to this call; a broken proxy may deliver another one's."""
@@ -105,7 +105,17 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
         return True
 
 
-def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.SubmitResponseModel]:
+def checked_window(window: timedelta | None) -> timedelta:
+    """How long a server remembers a key whose submission does not say; 24 hours unless the caller knows better."""
+    if window is not None and checked_timedelta("window", window) <= timedelta(0):
+        raise Invalid("window", "a window is longer than 0; say how long the server remembers a key")
+    return WINDOW_DEFAULT if window is None else window
+
+
+def submit_call(
+    submission: SubmissionLike, key: str | None, window: timedelta = WINDOW_DEFAULT
+) -> Call[models.SubmitResponseModel]:
+    """`window` is how long the server remembers a key whose submission does not say."""
     body = _job_body(submission)
     return Call(
         method="POST",
@@ -113,7 +123,7 @@ def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.Subm
         response_type=models.SubmitResponseModel,
         body=_encode(body if key is None else body | {"idempotencyKey": key}),
         key=key,
-        window_ms=(_ttl(submission) or WINDOW_DEFAULT) // timedelta(milliseconds=1),
+        window_ms=(_ttl(submission) or window) // timedelta(milliseconds=1),
     )
 
 
@@ -156,16 +166,24 @@ def jobs_call(
     return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
 
 
-def cancel_call(job_id: str, key: str | None = None) -> Call[models.JobResponseModel]:
+def cancel_call(job_id: str, idempotency_key: str | None = None) -> Call[models.JobResponseModel]:
     call = _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
-    return call if key is None else msgspec.structs.replace(call, key_header=quote_key(key))
+    return call if idempotency_key is None else msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
-def resolve_call(job_id: str, resolution: str, *, note: str) -> Call[models.JobResponseModel]:
-    """Not to be repeated: a second attempt finds the job resolved and is refused."""
-    return _change(
-        "POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, {"resolution": resolution, "note": note}
-    )
+def resolve_call(job_id: str, resolution: str, *, note: str, idempotency_key: str) -> Call[models.JobResponseModel]:
+    """The key makes a retry the same answer; without it, a second attempt would find the job resolved and be refused."""
+    body = {"resolution": resolution, "note": note}
+    call = _change("POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, body)
+    return msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
+
+
+def input_call(job_id: str) -> Call[Raw]:
+    return _get(f"{_job_path(job_id)}/input", Raw)
+
+
+def failures_call(job_id: str) -> Call[models.FailuresModel]:
+    return _get(f"{_job_path(job_id)}/failures", models.FailuresModel)
 
 
 def result_call(job_id: str) -> Call[Raw]:

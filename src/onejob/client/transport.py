@@ -20,7 +20,7 @@ from typing import Final
 import httpx
 
 from onejob.clock import Clock, SystemClock
-from onejob.errors import AmbiguousOutcome, Invalid, WindowPassed
+from onejob.errors import AmbiguousOutcome, WindowPassed
 from onejob.ids import new_nonce, random_fraction
 
 from .client import UNSENT_ERRORS, add_retry_note, to_no_response
@@ -36,7 +36,7 @@ from .flow import (
     run_blocking,
     send_with_retries,
 )
-from .requests import WINDOW_DEFAULT, quote_key
+from .requests import checked_window, quote_key
 
 HEADER: Final = "idempotency-key"
 METHODS: Final = ("POST", "PATCH")
@@ -81,12 +81,10 @@ class _IdempotentTransportBase:
         window: timedelta | None,
         clock: Clock | None,
     ) -> None:
-        if window is not None and window <= timedelta(0):
-            raise Invalid("window", "a window is longer than 0; say how long the server remembers a key")
         self._retry = retry or RetryPolicy()
         self._methods = frozenset(method.upper() for method in methods)
         self._key_factory = key_factory
-        self._window_seconds = (window or WINDOW_DEFAULT).total_seconds()
+        self._window_seconds = checked_window(window).total_seconds()
         self._learned = LearnedWindows()
         self._clock = clock or SystemClock()
 
@@ -252,12 +250,12 @@ class _Attempts:
         if outcome.window_passed:
             raise WindowPassed(
                 f"no answer after {outcome.attempts} attempts ({last}), and the window of the key may be over: it may be "
-                "done, and a repetition could do it a second time; look for its effect first",
+                "done, and a retry could do it a second time; look for its effect first",
                 key=self.key,
                 attempts=outcome.attempts,
             ) from last
         raise AmbiguousOutcome(
-            f"no answer after {outcome.attempts} attempts ({last}): it may be done; repeat with the same key and body",
+            f"no answer after {outcome.attempts} attempts ({last}): it may be done; retry with the same key and body",
             key=self.key,
             attempts=outcome.attempts,
         ) from last

@@ -7,10 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.facts import AttachmentKind, Fact, Job, Kind
+from onejob.core.identity import created_ms
 from onejob.core.maintenance import due_sort_key
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
+    CountJobs,
+    CountReadyJobs,
     Engine,
+    JobCount,
     ListAttachments,
     ListDueFacts,
     ListFacts,
@@ -18,6 +22,7 @@ from onejob.engine import (
     ListLeasedJobs,
     ListReadyJobs,
     Query,
+    ReadyCount,
 )
 
 from .commands import FactsRead, write_facts
@@ -55,6 +60,66 @@ class QueryRules:
                     ]
         query = ListJobs(tenant=TENANT, state=JobState.PENDING, type="a", user="x", before=jobs[-1].id)
         assert len((await world.engine.scan(query)).items) == 1
+
+    async def test_jobs_are_filtered_by_label_and_time(self, world: World) -> None:
+        now = await read_time(world.engine)
+        labels = (
+            b"",
+            b'{"a":"b"}',
+            b'{"x":"y","a":"b"}',
+            b'{"a":"bc"}',
+            b'{"x\\"a":"b"}',
+            b'{"x,\\"a":"b"}',
+            b'{"x":",\\"a\\":\\"b"}',
+        )
+        jobs = [
+            a_job(id=now.to_bytes(6, "big") + bytes([n]) * 10, labels=one, created_at=now - 10 + n)
+            for n, one in enumerate(labels)
+        ]
+        await store_facts(world.engine, jobs)
+        await self.assert_pages(world.engine, ListJobs(tenant=TENANT, label=b'"a":"b"'), [jobs[2], jobs[1]])
+        assert (await world.engine.scan(ListJobs(tenant=OTHER, label=b'"a":"b"'))).items == []
+        for first, last in ((0, 6), (2, 4), (3, 3), (5, 1)):
+            query = ListJobs(tenant=TENANT, created_from=now - 10 + first, created_to=now - 10 + last)
+            await self.assert_pages(world.engine, query, jobs[first : last + 1][::-1])
+            assert (await world.engine.scan(replace(query, state=JobState.LOST))).items == []
+
+    async def test_jobs_are_counted_by_type_and_state(self, world: World) -> None:
+        numbers = {("a", JobState.PENDING): 3, ("a", JobState.SUCCESS): 2, ("b", JobState.PENDING): 2}
+        for (type, state), number in numbers.items():
+            await store_facts(world.engine, [a_job(type=type, state=state) for _ in range(number)])
+        expected = [JobCount(type, state, number) for (type, state), number in numbers.items()]
+        await self.assert_pages(world.engine, CountJobs(tenant=TENANT), expected)
+        await store_facts(world.engine, [a_job(OTHER, type="b") for _ in range(2)])
+        assert (await world.engine.scan(CountJobs())).items[0] == JobCount("b", JobState.PENDING, 4)
+        assert (await world.engine.scan(CountJobs(tenant="none"))).items == []
+
+    async def test_waiting_jobs_are_counted_with_the_age_of_the_oldest(self, world: World) -> None:
+        now = await read_time(world.engine)
+        first = a_job(type="a")
+        await store_facts(
+            world.engine,
+            [
+                first,
+                a_job(type="a"),
+                a_job(type="a", state=JobState.RUNNING),
+                a_job(type="b", run_at=now - 7),
+                a_job(type="b", run_at=now + 100_000, state=JobState.SCHEDULED),
+                a_job(OTHER, type="b", run_at=now - 9),
+            ],
+        )
+        own = [ReadyCount("a", 2, created_ms(first.id)), ReadyCount("b", 1, now - 7)]
+        await self.assert_pages(world.engine, CountReadyJobs(tenant=TENANT), own)
+        every = [own[0], ReadyCount("b", 2, now - 9)]
+        await self.assert_pages(world.engine, CountReadyJobs(), every)
+
+    async def test_a_policy_is_due_after_its_expiry(self, world: World) -> None:
+        now = await read_time(world.engine)
+        await store_facts(world.engine, [a_policy("never"), a_policy("soon", expires_at=now)])
+        due = await store_facts(
+            world.engine, [a_policy("a", expires_at=now - 2), a_policy("b", OTHER, expires_at=now - 1)]
+        )
+        await self.assert_due(world, Kind.POLICY, due, due_later=1)
 
     async def test_jobs_are_found_by_the_usage_that_counts_them(self, world: World) -> None:
         usage, other = a_usage("x"), a_usage("y")

@@ -27,6 +27,8 @@ from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submit import JobSpec, Submit
 from onejob.engine import (
+    CountJobs,
+    CountReadyJobs,
     ListAttachments,
     ListBacklogs,
     ListDueFacts,
@@ -251,9 +253,14 @@ def every_query(job_id: bytes) -> list[Query[Any]]:
     """Each query of the closed list, for the suite's tenant."""
     return [
         ListJobs(tenant=TENANT),
+        ListJobs(tenant=TENANT, state=JobState.PENDING, label=b'"a":"b"', created_from=1, created_to=FAR_FUTURE),
+        CountJobs(),
+        CountJobs(tenant=TENANT),
+        CountReadyJobs(),
+        CountReadyJobs(tenant=TENANT),
         *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
         *(ListAttachments(tenant=TENANT, job_id=job_id, kind=kind) for kind in AttachmentKind),
-        *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM)),
+        *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM, Kind.POLICY)),
         ListReadyJobs(types=(TYPE,)),
         ListReadyJobs(types=(TYPE,), tenant=TENANT),
         ListBacklogs(types=(TYPE,)),

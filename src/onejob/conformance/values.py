@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from onejob.core.facts import U64, AttachmentKind, Kind
+from onejob.core.facts import U64, AttachmentKind, KeyConflict, Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Replayed
+from onejob.core.maintenance import CountHits, decode_conflicts
+from onejob.core.replies import Created, Found, KeyHeld, KeySettled, Maintained, Replayed
 from onejob.core.states import Delivery
 
 from .commands import FactsRead, read_facts, write_facts
@@ -98,6 +99,17 @@ class ValueRules:
             command.attempts_max, command.timeout_ms, command.labels, command.user, command.actor
         )  # fmt: skip
         assert await list_facts(await world.open_another(), Kind.JOB) == [job]
+
+    async def test_a_record_keeps_its_last_8_conflicts(self, world: World) -> None:
+        await expect(world.engine, submit("k"), Created)
+        conflicts = [KeyConflict(n, f"client:{n}", ("/input/größe", "/input/~0/1")) for n in range(12)]
+        for some in (conflicts[:5], conflicts[9:], conflicts[5:9], []):  # several gates report theirs in any order
+            count = CountHits(tenant=TENANT, record_id=key_id("k"), hits=1, conflicts=3, recent_conflicts=tuple(some))
+            await expect(world.engine, count, Maintained)
+        found = await expect(world.engine, LookUpKey(tenant=TENANT, record_id=key_id("k")), Found)
+        assert found.record is not None
+        assert (found.record.hits, found.record.conflicts) == (4, 12)
+        assert list(decode_conflicts(found.record.recent_conflicts)) == conflicts[4:]
 
     async def test_a_thousand_submissions_fit_one_call(self, world: World) -> None:
         commands = [submit(f"k{n}") for n in range(1000)]

@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Memo, Policy, Record, Stream, Usage
+from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Memo, Policy, Record, Stream, Usage, unexpired_policy
 from .replies import Reason, Refused
 
 R_co = TypeVar("R_co", covariant=True)
@@ -29,7 +29,8 @@ class Precondition(Struct, frozen=True, gc=False):
     valid_until: int = 0  # 0: no expiry
 
     def is_met(self, policy: Policy | None, now: int) -> bool:
-        return policy is not None and policy.body == self.expected_body and not self.has_expired(now)
+        current = unexpired_policy(policy, now)
+        return current is not None and current.body == self.expected_body and not self.has_expired(now)
 
     def has_expired(self, now: int) -> bool:
         return bool(self.valid_until) and now > self.valid_until

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
-from .facts import NewerFormat, Policy, next_version
+from .facts import NewerFormat, Policy, next_version, unexpired_policy
 from .identity import NAME_CHARS_MAX, api_key_user, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
@@ -53,6 +53,7 @@ class Permission(StrEnum):
     SUBMIT = "submit"
     READ = "read"  # jobs, keys and their history
     OVERSEE = "oversee"  # also those of other users, where each user sees only its own
+    INSPECT = "inspect"  # the inputs of jobs and the messages of their exceptions
     CANCEL = "cancel"
     WORK = "work"  # claim, start, extend, finish, release
     FORGET = "forget"
@@ -70,6 +71,7 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
             Permission.SUBMIT,
             Permission.READ,
             Permission.OVERSEE,
+            Permission.INSPECT,
             Permission.CANCEL,
             Permission.FORGET,
             Permission.RESOLVE,
@@ -200,6 +202,12 @@ def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
     return until if key is not None and not key.revoked_at else None
 
 
+def is_valid_digest(key: ApiKey, digest: bytes, now: int) -> bool:
+    """True if the secret with this digest is valid now."""
+    equal = [one for one in key.secrets if compare_digest(one.digest, digest)]
+    return not key.revoked_at and any(not one.until or now <= one.until for one in equal)
+
+
 def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
     """The key with a new secret. The previous one stays valid for the overlap; older ones are removed."""
     if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:
@@ -240,16 +248,20 @@ class LookUpPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     writes: ClassVar[bool] = False
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Missing]:
-        policy = facts.policy
+        policy = unexpired_policy(facts.policy, now)
         return Step(Missing(now) if policy is None else PolicyFound(policy, now))
 
 
 class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
-    """Write a policy, if it has the expected version. Repeated with equal content it succeeds."""
+    """Write a policy, if it has the expected version. Repeated with equal content it succeeds.
+
+    With a `ttl_ms` it expires; writing it again starts that time anew. An expired policy counts as absent.
+    """
 
     name: str
     body: bytes
     expected_version: int | None = None  # None: any
+    ttl_ms: int = 0  # 0: it never expires
 
     def __post_init__(self) -> None:
         if len(self.body) > POLICY_BODY_BYTES_MAX:
@@ -260,17 +272,19 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         return len(self.body)
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Refused]:
-        policy = facts.policy
-        version = ABSENT if policy is None else policy.version
-        if policy is not None and policy.body == self.body and self.expected_version in (None, version - 1):
-            return Step(PolicyFound(policy, now))
-        if self.expected_version not in (None, version):
+        policy, current = facts.policy, unexpired_policy(facts.policy, now)
+        version = ABSENT if current is None else current.version
+        if current is not None and current.body == self.body and self.expected_version in (None, version - 1):
+            if not self.ttl_ms and not current.expires_at:
+                return Step(PolicyFound(current, now))
+        elif self.expected_version not in (None, version):
             return Step(_stale_refusal(version, now))
+        expires_at = now + self.ttl_ms if self.ttl_ms else 0
         if policy is None:
-            created = Policy(id=self.policy_id, tenant=self.tenant, name=self.name, body=self.body, changed_at=now)
+            created = Policy(self.policy_id, self.tenant, self.name, self.body, now, expires_at=expires_at)
             return Step(PolicyFound(created, now), (created,))
         assert policy.name == self.name
-        written = next_version(policy, now, body=self.body)
+        written = next_version(policy, now, body=self.body, expires_at=expires_at)
         return Step(PolicyFound(written, now), (written,))
 
 

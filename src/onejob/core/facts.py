@@ -18,6 +18,7 @@ FORMAT = 1
 JOB_ID_BYTES = 16
 JOB_ROW_BYTES_MAX = 2048  # callers' text is bounded in identity.py, the error and the progress in work.py
 RESERVATIONS_MAX = 1000
+CONFLICTS_MAX = 8
 
 # Unsigned 64-bit: SQL integers are signed, so engines map these to signed ones (see engines/codec.py).
 U64 = NewType("U64", int)
@@ -36,6 +37,14 @@ class Kind(IntEnum):
     USAGE = 3
     POLICY = 4
     MEMO = 5
+
+
+class KeyConflict(Struct, frozen=True, gc=False, array_like=True):
+    """A submission that used a key again for another body: who, when, and where the bodies differ; never values."""
+
+    at: int
+    actor: str
+    paths: tuple[str, ...] = ()  # none: not compared
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -66,6 +75,7 @@ class Record(Struct, frozen=True, gc=False):
     hits: int = 0
     conflicts: int = 0
     last_hit_at: int = 0
+    recent_conflicts: bytes = b""  # the last CONFLICTS_MAX, as JSON; empty: none
 
     @property
     def job_id(self) -> bytes:
@@ -170,6 +180,7 @@ class Policy(Struct, frozen=True, gc=False):
     changed_at: int
     version: int = 1
     format: int = FORMAT
+    expires_at: int = 0  # 0: never
 
 
 class Memo(Struct, frozen=True, gc=False):
@@ -208,6 +219,7 @@ class AttachmentKind(IntEnum):
     EVENT = 2
     PROGRESS = 3
     LOG = 4
+    FAILURE = 5  # the message of the exception that failed an attempt, for operators; its index is that of the event
 
 
 class Attachment(Struct, frozen=True, gc=False):
@@ -229,6 +241,11 @@ def next_version(fact: F, now: int, **changes: object) -> F:
 def is_live(record: Record, now: int) -> bool:
     """True if the record has not expired. A pending record does not expire while its lease runs."""
     return now <= record.expires_at or now <= record.lease_until
+
+
+def unexpired_policy(policy: Policy | None, now: int) -> Policy | None:
+    """The policy, or None if it has expired: an expired one is as good as deleted."""
+    return None if policy is not None and 0 < policy.expires_at < now else policy
 
 
 def is_held(record: Record | None) -> bool:

@@ -60,6 +60,11 @@ def parse_job_id(text: str) -> bytes:
     return bytes.fromhex(text.replace("-", ""))
 
 
+def created_ms(job_id: bytes) -> int:
+    """The time in a job id, by the clock of the process that drew it. Nothing is decided by it."""
+    return int.from_bytes(job_id[:6], "big")
+
+
 class ActorKind(StrEnum):
     USER = "user"
     CLIENT = "client"

@@ -4,16 +4,34 @@ The sweeper or an operator proposes these commands. Each checks again inside its
 anything is due, so a late or repeated command changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from msgspec import json
 
 from .callback import callback_job_id
 from .command import CommandData, Facts, Footprint, Step
-from .facts import KINDS, Fact, Job, Kind, Record, Stream, Usage, is_live, next_version
+from .facts import (
+    CONFLICTS_MAX,
+    KINDS,
+    Fact,
+    Job,
+    KeyConflict,
+    Kind,
+    Policy,
+    Record,
+    Stream,
+    Usage,
+    is_live,
+    next_version,
+    unexpired_policy,
+)
 from .replies import Forgotten, Maintained, Missing, Reason, Refused
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move
 from .work import LAPSE_DIGEST, RETENTION_MS, Event, end_job, record_event, released_job
 
 SWEEPER = "system:sweep"
+CONFLICT_PATHS_CHARS_MAX = 400  # so that the conflicts of a record take at most a few kilobytes
 
 # A fact is due when all of these times have passed and the first of them is set. Due facts are sorted by the first.
 DUE_FIELDS: Mapping[Kind, tuple[str, ...]] = {
@@ -21,8 +39,9 @@ DUE_FIELDS: Mapping[Kind, tuple[str, ...]] = {
     Kind.JOB: ("due_at",),
     Kind.STREAM: ("expires_at",),
     Kind.USAGE: ("due_at",),
+    Kind.POLICY: ("expires_at",),
 }
-MaintenanceItem = Record | Job | Stream | Usage
+MaintenanceItem = Record | Job | Stream | Usage | Policy
 
 
 def is_due(fact: MaintenanceItem, now: int) -> bool:
@@ -48,6 +67,22 @@ class Expire(CommandData, frozen=True, gc=False, kw_only=True):
         if record is None or is_live(record, now):
             return Step(Maintained(False, now))
         return Step(Maintained(True, now), drops=(record,))
+
+
+class ExpirePolicy(CommandData, frozen=True, gc=False, kw_only=True):
+    """Delete a policy that has expired."""
+
+    policy_id: bytes
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, policy=self.policy_id)
+
+    def decide(self, facts: Facts, now: int) -> Step[Maintained]:
+        policy = facts.policy
+        if policy is None or unexpired_policy(policy, now) is not None:
+            return Step(Maintained(False, now))
+        return Step(Maintained(True, now), drops=(policy,))
 
 
 class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
@@ -159,6 +194,7 @@ class CountHits(CommandData, frozen=True, gc=False, kw_only=True):
     record_id: bytes
     hits: int
     conflicts: int
+    recent_conflicts: tuple[KeyConflict, ...] = ()  # the last of them
 
     @property
     def footprint(self) -> Footprint:
@@ -174,5 +210,30 @@ class CountHits(CommandData, frozen=True, gc=False, kw_only=True):
             hits=record.hits + self.hits,
             conflicts=record.conflicts + self.conflicts,
             last_hit_at=now if self.hits else record.last_hit_at,
+            recent_conflicts=add_conflicts(record.recent_conflicts, self.recent_conflicts),
         )
         return Step(Maintained(True, now), (counted,))
+
+
+def add_conflicts(stored: bytes, newer: tuple[KeyConflict, ...]) -> bytes:
+    """`Record.recent_conflicts` with these; several gates report theirs in any order."""
+    if not newer:
+        return stored
+    in_order = sorted((*decode_conflicts(stored), *newer), key=attrgetter("at"))
+    return json.encode(in_order[-CONFLICTS_MAX:])
+
+
+def decode_conflicts(stored: bytes) -> tuple[KeyConflict, ...]:
+    return json.decode(stored, type=tuple[KeyConflict, ...]) if stored else ()
+
+
+def shorten_paths(paths: Iterable[str]) -> tuple[str, ...]:
+    """As many paths as a record keeps of one conflict; an ellipsis stands for the others."""
+    kept: list[str] = []
+    left = CONFLICT_PATHS_CHARS_MAX
+    for path in paths:
+        left -= len(path)
+        if left < 0:
+            return (*kept, "…")
+        kept.append(path)
+    return tuple(kept)

@@ -228,7 +228,7 @@ def _check_rates(
             message = f"Quota exceeded: {maximum}; {request.jobs} never fit. Ask for a larger limit"
             return Refused(Reason.QUOTA_EXCEEDED, message, now, details)
         details["retry_after_ms"] = wait_ms(usage, now, used + request.jobs - allowed)
-        message = f"Rate limit: Quota exceeded: {maximum}; {used} were submitted. Repeat when some are older"
+        message = f"Rate limit: Quota exceeded: {maximum}; {used} were submitted. Retry when some are older"
         return Refused(Reason.RATE_LIMITED, message, now, details)
     return None
 

@@ -159,7 +159,7 @@ class Settle(KeyHolderCommand, frozen=True, gc=False, kw_only=True):
         return self._reject(record, facts, now) if reject else self._fail(record, facts, now)
 
     def _repeat_reply(self, record: Record, facts: Facts, now: int) -> KeySettled | Refused:
-        """A repetition with equal content succeeds; any other is refused."""
+        """A retry with equal content succeeds; any other is refused."""
         if record.receipt == self.receipt and record.status is _STATUS_BY_VERDICT[self.verdict]:
             return KeySettled(record, facts.jobs.get(record.job_id), now)
         word = "released" if record.status is IdempotencyStatus.PENDING else record.status.value

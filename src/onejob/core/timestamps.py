@@ -1,5 +1,6 @@
 """Times and durations: integer milliseconds inside, UTC datetimes and timedeltas outside."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -8,6 +9,8 @@ from .errors import Invalid
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _CACHE_MAX = 1024
+_DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 # Cached: all commands of a batch have one time, and each of its answers shows it several times.
@@ -40,3 +43,10 @@ def checked_timedelta(what: str, length: timedelta) -> timedelta:
 def to_duration_ms(what: str, length: timedelta) -> int:
     """The milliseconds of a timedelta, rounded down."""
     return checked_timedelta(what, length) // _MILLISECOND
+
+
+def parse_duration(what: str, text: str) -> timedelta:
+    """The duration of a setting or an argument: 90s, 30m, 24h or 7d."""
+    if match := _DURATION.fullmatch(text.strip()):
+        return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
+    raise Invalid(what, f"{text!r} is no duration; write 90s, 30m, 24h or 7d")

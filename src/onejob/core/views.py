@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import Struct, json
 
 from .command import Facts
-from .facts import Job, Memo, Record, Reservation, is_held
+from .facts import Job, KeyConflict, Memo, Record, Reservation, is_held
 from .identity import format_job_id
 from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
+from .maintenance import decode_conflicts
 from .quota import current_counts, limits_from_facts, new_usage, unexpired_reservations
 from .replies import LimitWarning, Outcome, UsageFound
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, SlotState
@@ -165,7 +166,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
     key: str | None
     scope: str
     job_row: Job | None = None
-    bare_job_id: str = ""  # of a job without a row here: an external one, or one that is only named
+    named_job_id: str = ""  # of a job without a row here: an external one, or one that is only named
     expires_ms: int = 0
     receipt: bytes = b""
     paths: tuple[str, ...] = ()  # where a conflicting body differs; only in a dry run
@@ -186,7 +187,7 @@ class Receipt(Struct, frozen=True, kw_only=True):
 
     @property
     def job_id(self) -> str:
-        return self.bare_job_id if self.job_row is None else format_job_id(self.job_row.id)
+        return self.named_job_id if self.job_row is None else format_job_id(self.job_row.id)
 
     @property
     def expires_at(self) -> datetime | None:
@@ -226,6 +227,7 @@ class KeyHistory(Struct, frozen=True):
     last_hit_at: datetime | None
     events: tuple[Event, ...]
     events_total: int
+    recent_conflicts: tuple[KeyConflict, ...] = ()  # the last 8, oldest first
 
 
 def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -> KeyHistory:
@@ -244,6 +246,7 @@ def to_key_history(record: Record, job: Job | None, events: tuple[Event, ...]) -
         last_hit_at=_to_utc_or_none(record.last_hit_at),
         events=events,
         events_total=job.events if job else 0,
+        recent_conflicts=decode_conflicts(record.recent_conflicts),
     )
 
 

@@ -15,7 +15,7 @@
 5. Every end of a job goes through `end_job`: it clears the lease, frees slot and money, sets the retention, makes the
    callback job ready and records the event.
 6. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
-   repetition changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
+   retry changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
 7. Of the events the first 8 and the last 24 are stored; the others are only counted.
 """
 
@@ -49,6 +49,7 @@ PROGRESS_BYTES_MAX = 500
 FIRST_EVENTS_MAX = 8
 LAST_EVENTS_MAX = 24
 VERB_KEYS_MAX = 8
+MESSAGE_CHARS_MAX = 2000  # of an exception
 
 _DETAIL_CHARS_MAX = 500
 _ERROR_BYTES_MAX = 260  # of the 2 KiB of a job row
@@ -219,7 +220,8 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
 
     outcome: FinishOutcome
     result: bytes = b""  # JSON
-    error: str = ""
+    error: str = ""  # for everybody who sees the job
+    message: str = ""  # of the exception, for operators: it may repeat the input
     final: bool = False  # no further attempt would help
     retry_ms: int = 0  # 0: the default backoff
     cost: int | None = None  # the actual cost; None: the estimate
@@ -268,7 +270,7 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             finish_digest=digest,
             callback=facts.jobs.get(callback_job_id(self.job_id)),
         )
-        attachments = end.attachments
+        attachments = (*end.attachments, *self._failure_attachments(job, now))
         if self.result:
             attachments = (*attachments, Attachment(job.id, AttachmentKind.RESULT, U64(job.token), self.result))
         return Step(Finished(end.job, now), end.puts, attachments=attachments, trims=end.trims)
@@ -284,7 +286,16 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         retried = released_job(
             job, now, delay_ms=delay_ms, finish_digest=finish_digest, error=error, events=job.events + 1
         )
+        attachments = (*attachments, *self._failure_attachments(job, now))
         return Step(Finished(retried, now), (retried,), attachments=attachments, trims=trims)
+
+    def _failure_attachments(self, job: Job, now: int) -> tuple[Attachment, ...]:
+        """The message of the exception, beside the event of the failed attempt: it is trimmed with that."""
+        if not self.message:
+            return ()
+        message = to_storable_text(self.message[:MESSAGE_CHARS_MAX])
+        failure = Event(now, f"attempt {job.attempts} failed", self.actor, message)
+        return (Attachment(job.id, AttachmentKind.FAILURE, U64(job.events), json.encode(failure)),)
 
 
 class Verb(IntEnum):
@@ -307,7 +318,7 @@ def verb_key_digest(key: str, owner: str = "") -> bytes:
 
 
 class VerbCommand(JobCommand, frozen=True, gc=False, kw_only=True):
-    """A verb that is not a worker's. With a key, its repetition gets the same answer."""
+    """A verb that is not a worker's. With a key, its retry gets the same answer."""
 
     actor: str
     retention_ms: int = RETENTION_MS
@@ -469,7 +480,7 @@ def progress_bytes_max(job: Job) -> int:
 
 
 def released_job(job: Job, now: int, *, delay_ms: int = 0, **changes: object) -> Job:
-    """The job without its lease, ready at once or after a delay. Its last holder stays, to recognise a repetition."""
+    """The job without its lease, ready at once or after a delay. Its last holder stays, to recognise a retry."""
     move = Move.SCHEDULE if delay_ms else Move.RELEASE
     run_at = now + delay_ms if delay_ms else job.run_at
     return next_version(job, now, state=state_after(job.state, move), lease_until=0, due_at=0, run_at=run_at, **changes)
@@ -591,8 +602,10 @@ def record_event(job: Job, event: Event) -> tuple[tuple[Attachment, ...], tuple[
     short = Event(event.at, event.what, event.actor, to_storable_text(event.detail[:_DETAIL_CHARS_MAX]))
     attachments = (Attachment(job.id, AttachmentKind.EVENT, U64(index), json.encode(short)),)
     trimmed = index - LAST_EVENTS_MAX
-    trims = (Trim(job.id, AttachmentKind.EVENT, trimmed),) if trimmed >= FIRST_EVENTS_MAX else ()
-    return attachments, trims
+    if trimmed < FIRST_EVENTS_MAX:
+        return attachments, ()
+    # With the message of its exception, if it was a failed attempt.
+    return attachments, tuple(Trim(job.id, kind, trimmed) for kind in (AttachmentKind.EVENT, AttachmentKind.FAILURE))
 
 
 def to_storable_text(text: str) -> str:

@@ -420,7 +420,7 @@ def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyRep
     if len(failures) == len(results):
         # One command that may be done makes the whole uncertain, whatever the first failure says.
         raise next((failure for failure in failures if not isinstance(failure, Unavailable)), failures[0])
-    raise Unknown("part of the batch failed; repeat all of it with the same keys") from failures[0]
+    raise Unknown("part of the batch failed; retry all of it with the same keys") from failures[0]
 
 
 def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequence[Result]:
@@ -441,7 +441,7 @@ def _complete_safely(pending: Pending, result: Result) -> None:
 
 
 def _not_accepted_message(state: str) -> str:
-    return f"the ledger is {state}: nothing was done; repeat later with the same key"
+    return f"the ledger is {state}: nothing was done; retry later with the same key"
 
 
 def _to_engine_error(error: Exception) -> Exception:

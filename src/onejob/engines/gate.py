@@ -13,7 +13,7 @@ caller asks the engine for itself.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from onejob.core.command import Command, Precondition, is_precondition_failure, precondition_failed
 from onejob.core.credentials import LookUpPolicy
-from onejob.core.facts import Job
+from onejob.core.facts import CONFLICTS_MAX, Job, KeyConflict
 from onejob.core.identity import tenant_prefix
 from onejob.core.lookup import LookUpJob, LookUpKey
-from onejob.core.maintenance import CountHits, Forget, Purge
+from onejob.core.maintenance import CountHits, Forget, Purge, shorten_paths
 from onejob.core.replies import (
     AnyReply,
     Conflict,
@@ -245,6 +245,9 @@ class OutcomeCounter:
     def for_tenant(self, tenant: str) -> Mapping[str, int]:
         return self._tenants.get(tenant, {})
 
+    def tenants(self) -> Sequence[str]:
+        return tuple(self._tenants)
+
     def total(self) -> Mapping[str, int]:
         """Summed on demand, so that counting costs one dictionary lookup."""
         total = Counter(self._evicted)
@@ -263,7 +266,7 @@ HIT_RECORDS_MAX = 10_000
 
 
 class HitCounter:
-    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records.
+    """Hits and conflicts per record since the last flush, of at most HIT_RECORDS_MAX records; details of the last conflicts.
 
     Counting a hit durably would turn a read into a write, so hits are flushed lazily; a crash may lose some.
     """
@@ -271,16 +274,25 @@ class HitCounter:
     def __init__(self) -> None:
         self._by_record: dict[bytes, _RecordHits] = {}
 
-    def count(self, tenant: str, record_id: bytes, *, conflict: bool) -> None:
+    def count(self, tenant: str, record_id: bytes, conflict: KeyConflict | None = None) -> None:
         known = self._by_record.get(record_id)
         if known is None:
             if len(self._by_record) >= HIT_RECORDS_MAX:
                 return
             known = self._by_record[record_id] = _RecordHits(tenant)
-        if conflict:
-            known.conflicts += 1
-        else:
+        if conflict is None:
             known.hits += 1
+        else:
+            known.conflicts += 1
+            known.recent_conflicts = [*known.recent_conflicts, conflict][-CONFLICTS_MAX:]
+
+    def add_paths(self, record_id: bytes, conflict: KeyConflict, paths: Iterable[str]) -> None:
+        """Add where the bodies differ, which takes a read to find out, to a conflict that was counted."""
+        known = self._by_record.get(record_id)
+        if known is not None and conflict in known.recent_conflicts:
+            described = list(known.recent_conflicts)
+            described[described.index(conflict)] = replace(conflict, paths=shorten_paths(paths))
+            known.recent_conflicts = described
 
     def take(self, *record_ids: bytes) -> list[CountHits]:
         """The counts since the last call, of these records or of all."""
@@ -289,18 +301,25 @@ class HitCounter:
         else:
             taken, self._by_record = self._by_record, {}
         return [
-            CountHits(tenant=one.tenant, record_id=id, hits=one.hits, conflicts=one.conflicts)
+            CountHits(
+                tenant=one.tenant,
+                record_id=id,
+                hits=one.hits,
+                conflicts=one.conflicts,
+                recent_conflicts=tuple(one.recent_conflicts),
+            )
             for id, one in taken.items()
         ]
 
 
 class _RecordHits:
-    __slots__ = ("conflicts", "hits", "tenant")
+    __slots__ = ("conflicts", "hits", "recent_conflicts", "tenant")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.hits = 0
         self.conflicts = 0
+        self.recent_conflicts: Sequence[KeyConflict] = ()  # most records never have one
 
 
 T = TypeVar("T")
@@ -580,7 +599,8 @@ class Gate:
             self.refusals[result.reason] += 1
         self.outcomes.count(command.tenant, outcome)
         if command.record_id and outcome in _HIT_OUTCOMES:
-            self.hits.count(command.tenant, command.record_id, conflict=outcome == "conflict")
+            conflict = KeyConflict(result.at, command.actor) if isinstance(result, Conflict) else None
+            self.hits.count(command.tenant, command.record_id, conflict)
 
 
 def shareable_reply(result: Result, leader: Pending, follower: Pending) -> Created | Replayed | None:

@@ -1,6 +1,7 @@
 """The in-memory engine: for tests, and as the plainest reading of the engine contract."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -8,15 +9,19 @@ from onejob.clock import Clock, SystemClock, make_engine_clock, wall_offset_ms
 from onejob.core.batch import Changes, LoadRequest, decide_batch, execute_isolating_failures, load_facts_sync
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind
+from onejob.core.identity import created_ms
 from onejob.core.maintenance import due_sort_key, is_due
 from onejob.core.replies import AnyReply
 from onejob.core.states import CLAIMABLE_STATES
 from onejob.core.work import is_ready
 from onejob.engine import (
     Backlog,
+    CountJobs,
+    CountReadyJobs,
     Durability,
     EngineBase,
     EngineInfo,
+    JobCount,
     ListAttachments,
     ListBacklogs,
     ListDueFacts,
@@ -28,6 +33,7 @@ from onejob.engine import (
     OnTimeout,
     Page,
     Query,
+    ReadyCount,
 )
 from onejob.errors import Unavailable
 from onejob.ids import new_ledger_id
@@ -128,6 +134,10 @@ class MemoryEngine(EngineBase):
                 return sorted(
                     (job for job in self._jobs() if _matches_filters(job, query)), key=lambda job: job.id, reverse=True
                 )
+            case CountJobs():
+                return self._count_jobs(query)
+            case CountReadyJobs():
+                return self._count_ready_jobs(query)
             case ListFacts():
                 return self._facts_of_tenant(query)
             case ListAttachments():
@@ -171,6 +181,20 @@ class MemoryEngine(EngineBase):
             Backlog(tenant, max(run_at - now, 0)) for tenant, run_at in sorted(earliest.items()) if tenant > query.after
         ]
 
+    def _count_jobs(self, query: CountJobs) -> Iterable[JobCount]:
+        counts = Counter((job.type, job.state) for job in self._jobs() if query.tenant in (None, job.tenant))
+        found = [JobCount(type, state, count) for (type, state), count in counts.items()]
+        return sorted(found, key=lambda one: (-one.count, one.type, one.state))
+
+    def _count_ready_jobs(self, query: CountReadyJobs) -> Iterable[ReadyCount]:
+        now = self._now()
+        ready_at: dict[str, list[int]] = {}
+        for job in self._jobs():
+            if query.tenant in (None, job.tenant) and job.state in CLAIMABLE_STATES and job.run_at <= now:
+                ready_at.setdefault(job.type, []).append(job.run_at or created_ms(job.id))
+        found = [ReadyCount(type, len(times), min(times)) for type, times in ready_at.items()]
+        return sorted(found, key=lambda one: (-one.count, one.type))
+
     def _facts_of_tenant(self, query: ListFacts) -> Iterable[Fact]:
         facts = self.facts[query.kind].values()
         own = (fact for fact in facts if fact.tenant == query.tenant and fact.id > query.after)
@@ -199,6 +223,9 @@ def _matches_filters(job: Job, query: ListJobs) -> bool:
         and (query.type is None or job.type == query.type)
         and (query.user is None or job.user == query.user)
         and (not query.usage_id or job.usage_id == query.usage_id)
+        and (not query.label or job.labels.startswith(b"{" + query.label) or b"," + query.label in job.labels)
+        and query.created_from <= job.created_at
+        and (not query.created_to or job.created_at <= query.created_to)
         and (not query.before or job.id < query.before)
     )
 

@@ -17,10 +17,11 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, quotas, sequences, steps, work
+from .endpoints import events, jobs, keys, overview, quotas, sequences, steps, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
+from .endpoints.sessions import SessionEndpoints
 from .endpoints.status import StatsSource, status_routes
 from .logs import redacted_traceback
 from .metrics import Metrics
@@ -45,7 +46,7 @@ from .request import (
     Scope,
     Send,
     UnsupportedBody,
-    is_repeatable,
+    is_retryable,
 )
 from .responses import COMMON_HEADERS, Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
@@ -63,11 +64,15 @@ BASE_ROUTES = (
     *work.ROUTES,
     *steps.ROUTES,
     *keys.ROUTES,
+    *overview.ROUTES,
     *quotas.ROUTES,
     *quotas.RESERVATION_ROUTES,
     *PAGES,
 )
-_LONG_POLL_ACTS = (Permission.READ, Permission.WORK)  # their responses may come long after the credential was checked
+_LONG_POLL_PERMISSIONS = (
+    Permission.READ,
+    Permission.WORK,
+)  # their responses may come long after the credential was checked
 CACHED_LEDGERS_MAX = 1024  # one per caller
 _AUTH_CHALLENGE = (b"www-authenticate", b"Bearer")
 _ACCEPTED_HEADERS = ((b"accept", b"application/json"), (b"accept-encoding", b"identity"))
@@ -114,9 +119,12 @@ class HttpApp:
         self.preparations = Preparations(self._config)
         self._metrics = Metrics(ledger, self.preparations)
         cloud = CloudEndpoints(self._config, prepare or {}, self.preparations, self._ids).routes()
+        signing_in = SessionEndpoints(self._authenticate).routes()
         started_at = self._monotonic() if started_at is None else started_at
         status = status_routes(self._config, stats_source or _SingleProcessStats(self), self._monotonic, started_at)
-        self.routes = Routes(with_openapi_route((*BASE_ROUTES, *cloud, *extra_routes, *status), self._config))
+        self.routes = Routes(
+            with_openapi_route((*BASE_ROUTES, *cloud, *signing_in, *extra_routes, *status), self._config)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -154,45 +162,45 @@ class HttpApp:
         if isinstance(send, HttpExchange):
             request.buffered_body = send.take_body_fast
             request.body_is_complete = not send.more_body
-        if route.act is None:
+        if route.permission is None:
             request.path_params = decode_placeholders(placeholders)
             return await route.handler(request)
         if self._optimistic_auth is not None and not needs_body_check(scope):
             response = await self._optimistic_auth.respond_fast(route, request)
             if response is not None:
                 return response
-        return await self._respond_checked(route, route.act, request, placeholders)
+        return await self._respond_checked(route, route.permission, request, placeholders)
 
     async def _respond_checked(
-        self, route: Route, act: Permission, request: Request, placeholders: Iterable[str]
+        self, route: Route, permission: Permission, request: Request, placeholders: Iterable[str]
     ) -> Response:
         """The plain way: the credential is read before anything else of the request is looked at."""
         credential = await self._authenticate(request.scope)
-        if not credential.may(act):
-            message = f"your role does not allow to {act}; ask for a credential that does"
+        if not credential.may(permission):
+            message = f"your role does not allow to {permission}; ask for a credential that does"
             return problem_response(problem("FORBIDDEN", message), request.id)
         if needs_body_check(request.scope):
             check_body_headers(request.scope, self._origins)
         request.credential = credential
         request.ledger = self._ledger_for(credential.caller)
-        if self._rate_limiter is not None and act is Permission.SUBMIT:
+        if self._rate_limiter is not None and permission is Permission.SUBMIT:
             request.ledger = self._rate_limiter.limited_ledger(request.ledger)
         request.path_params = decode_placeholders(placeholders)
-        if act in _LONG_POLL_ACTS or not request.body_is_complete:
-            request.still_authorized = partial(self._is_still_authorized, request.scope, credential, act)
+        if permission in _LONG_POLL_PERMISSIONS or not request.body_is_complete:
+            request.still_authorized = partial(self._is_still_authorized, request.scope, credential, permission)
         response = await route.handler(request)
         if response.stream is not None:
-            check = partial(self._is_still_authorized, request.scope, credential, act)
+            check = partial(self._is_still_authorized, request.scope, credential, permission)
             return response._replace(still_authorized=check)
         return response
 
-    async def _is_still_authorized(self, scope: Scope, credential: Credential, act: Permission) -> bool:
+    async def _is_still_authorized(self, scope: Scope, credential: Credential, permission: Permission) -> bool:
         """A response that takes long must not outlive the credential that it is given to."""
         try:
             now = await self._authenticate(scope)
         except OnejobError:  # revoked; or the store cannot be read, and then the client may ask again
             return False
-        return now.caller == credential.caller and now.may(act)
+        return now.caller == credential.caller and now.may(permission)
 
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
         """The counters of this process."""
@@ -215,7 +223,7 @@ class HttpApp:
             case OnejobError():
                 answer = to_public_problem(error, mismatch_status=self._config.mismatch_status)
             case _ if is_out_of_memory(error):
-                answer = unavailable_problem("the server is out of memory", repeatable=is_repeatable(scope))
+                answer = unavailable_problem("the server is out of memory", retryable=is_retryable(scope))
             case _:
                 answer = problem("INTERNAL_ERROR", INTERNAL_ERROR_MESSAGE)
         if answer.code == "INTERNAL_ERROR":

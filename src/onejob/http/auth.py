@@ -15,6 +15,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from onejob.clock import SystemClock
 from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
 from onejob.core.errors import Invalid
@@ -24,6 +26,7 @@ from onejob.errors import Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
 from onejob.ledger.parse import Caller
+from onejob.ledger.sessions import Sessions
 
 from .config import JwtConfig, ServiceConfig, parse_networks
 from .problems import LoginThrottled, Unauthorized
@@ -31,6 +34,7 @@ from .rate_limit import RateLimiter
 from .request import Credential, Request, Scope
 from .responses import Header, Response
 from .routing import Route
+from .session_cookies import read_cookie
 
 TOKEN_CHARS_MAX = 8192
 CACHED_CREDENTIALS_MAX = 1024
@@ -61,6 +65,7 @@ class Authenticator:
 
     def __init__(self, ledger: Ledger, config: ServiceConfig) -> None:
         self._keys = ApiKeys(ledger)
+        self.sessions = Sessions(ledger)
         self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
         self._owns_keys = config.key_owner == "user"
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
@@ -75,7 +80,7 @@ class Authenticator:
     async def __call__(self, scope: Scope) -> Credential:
         header = _credential_header(scope["headers"])
         if header is None:
-            raise unauthorized_error()
+            return await self._verify_session(scope)
         digest = _digest(header)
         cached = self._cache.get(digest)
         if cached is not None and await self._keys.is_still_valid(cached.key):
@@ -94,6 +99,21 @@ class Authenticator:
         if self._jwt_verifier is not None and not text.startswith(API_KEY_PREFIX):
             return self._jwt_verifier.verify(text, owns_keys=self._owns_keys)
         return await self._verify_api_key(text, digest)
+
+    async def _verify_session(self, scope: Scope) -> Credential:
+        text = read_cookie(scope)
+        session = None if text is None else await self.sessions.verify(text)
+        if session is None:
+            raise unauthorized_error()
+        caller = session.caller
+        owns_keys = self._owns_keys
+        oversees = not owns_keys or has_permission(session.roles, Permission.OVERSEE)
+        return Credential(replace(caller, owns_keys=owns_keys, oversees=oversees), session.roles, session.name)
+
+    def token_expiry_ms(self, token: str) -> int:
+        """When a bearer token that was verified ends."""
+        assert self._jwt_verifier is not None
+        return self._jwt_verifier.expiry_ms(token)
 
     def unchecked_credential(self, scope: Scope) -> CachedCredential | None:
         """A credential that was valid lately and may be revoked by now."""
@@ -241,6 +261,9 @@ class JwtVerifier:
             raise unauthorized_error() from None
         roles = _parse_roles(claims.get(self._config.roles_claim))
         return build_credential(tenant, user, Actor.user(user), roles, name=user, owns_keys=owns_keys)
+
+    def expiry_ms(self, token: str) -> int:
+        return int(self._decode_claims(token)["exp"] * 1000)
 
     def _decode_claims(self, token: str) -> dict[str, Any]:
         config = self._config

@@ -72,7 +72,7 @@ class PostFailed(Exception):
 class CallbackOut(ResponseBody, frozen=True, rename="camel"):
     """The body that is posted."""
 
-    delivery: str  # the same on every repetition
+    delivery: str  # the same on every retry
     job: JobOut
 
 

@@ -1,14 +1,17 @@
 """The settings of the service: defaults, checks, and descriptions for docs/settings.md."""
 
+from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
+from onejob.core.timestamps import parse_duration
 from onejob.engines import is_multi_process
 from onejob.ledger import URL_DEFAULT
+from onejob.ledger.parse import parse_default_windows, parse_retention_ms
 
 # What a body may have besides the input: every other member at its longest, escaped in any way.
 ENVELOPE_BYTES_MAX: Final = 8192
@@ -46,6 +49,11 @@ MEANINGS: Final = {
     "jwt": "how bearer tokens are verified; without it only API keys are accepted",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
     "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
+    "window": "how long a key returns its job if its submission does not say, from `1s` to `365d`; a change applies to keys "
+    "that are used first afterwards. Every process that submits has its own default",
+    "windows": "the same for single job types, as a table of names and windows",
+    "job_retention": "how long a job is kept after its end, up to `3650d`, and never deleted before its record; a change "
+    "applies to jobs that end afterwards",
     "rate_per_second": "how many new submissions of one credential are admitted each second, counted over all "
     "workers; unlimited unless set. Several services on one store count separately",
     "rate_burst": "how many may come at once before the rate applies",
@@ -66,8 +74,18 @@ MEANINGS: Final = {
     "preparations_max": "how many preparations run at once in this server",
     "callbacks": "whether a submission may name a URL to be called when the job has ended: none, only public "
     "addresses and the ports 80 and 443, or any",
+    "hide_payloads": "whether the inputs of jobs and the messages of exceptions, which may repeat them, are hidden from "
+    "operators too; workers get the inputs of the jobs that they run in any case",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
+
+
+class LedgerOptions(TypedDict):
+    """Those arguments of `onejob.open` that the service has settings for."""
+
+    window: timedelta
+    windows: dict[str, timedelta]
+    retention: timedelta
 
 
 def parse_networks(addresses: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -110,6 +128,9 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
     key_owner: Literal["tenant", "user"] = "tenant"
+    window: str = "24h"
+    windows: dict[str, str] = {}  # by job type
+    job_retention: str = "7d"
     rate_per_second: float | None = None  # new submissions of one credential; None: unlimited
     rate_burst: int = 100
     cors_origins: tuple[str, ...] = ()
@@ -127,6 +148,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparation_seconds_max: float = 6 * 3600.0
     preparations_max: int = 100
     callbacks: CallbackScope = "none"
+    hide_payloads: bool = False
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
@@ -135,6 +157,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Invalid("tls_cert", "tls_cert and tls_key belong together; set both, or neither")
         parse_networks(self.trusted_proxies)
+        self.ledger_options()
         for name in ("body_seconds_max", "head_seconds_max", "idle_seconds_max", "drain_seconds_max"):
             if not 0 < getattr(self, name) <= 3600:
                 raise Invalid(name, f"{name} is a number of seconds above 0 up to 3600; choose one")
@@ -162,3 +185,11 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         if not 0 <= self.port <= 65_535:
             raise Invalid("port", "port is a number from 0 to 65535; choose one")
+
+    def ledger_options(self) -> LedgerOptions:
+        """The arguments of `onejob.open` that these settings stand for; raises Invalid for a wrong one."""
+        window, retention = parse_duration("window", self.window), parse_duration("job_retention", self.job_retention)
+        windows = {type: parse_duration("windows", text) for type, text in self.windows.items()}
+        parse_default_windows(window, windows)
+        parse_retention_ms("job_retention", retention)
+        return LedgerOptions(window=window, windows=windows, retention=retention)

@@ -1,6 +1,7 @@
 """The metrics for Prometheus: request latencies, and the counters of the ledger.
 
-Labels are route patterns, methods of the routing table and status classes, so their number is bounded by the code.
+Labels are route patterns, methods of the routing table, status classes and a bounded number of job types. Nothing else
+that clients send becomes a label.
 """
 
 from bisect import bisect_left
@@ -24,6 +25,8 @@ from onejob.core.replies import Outcome, Reason
 from onejob.engine import BATCH_MAX
 from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
+from onejob.ledger.attempt_stats import BUCKETS_SECONDS, AttemptStats
+from onejob.ledger.counts import CountsSnapshot
 from onejob.ledger.runtime import Stats
 
 from .routing import Route
@@ -143,6 +146,7 @@ class Metrics(Collector):
         yield from _gate_metrics(stats)
         yield from _queue_metrics(stats.queues)
         yield from _maintenance_metrics(stats)
+        yield from _attempt_metrics(self._ledger.runtime.attempt_stats)
         yield GaugeMetricFamily(
             "onejob_preparations", "Jobs whose preparation runs in this process", len(self._preparations)
         )
@@ -204,6 +208,52 @@ def _maintenance_metrics(stats: Stats) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "onejob_quota_drift", "Slots found miscounted by maintenance; anything but 0 is a bug", totals.drift
     )
+
+
+def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
+    ends = CounterMetricFamily("onejob_attempts", "Ended attempts by type and end", labels=("type", "end"))
+    waits = HistogramMetricFamily(
+        "onejob_job_wait_seconds", "Time from when a job may run to the start of its first attempt", labels=("type",)
+    )
+    runs = HistogramMetricFamily(
+        "onejob_attempt_seconds", "Time from the start of an attempt to its end", labels=("type",)
+    )
+    bounds = tuple(map(str, BUCKETS_SECONDS))
+    for type, one in sorted(stats.types.items()):
+        for end, count in sorted(one.ends.items()):
+            ends.add_metric((type, end), count)
+        waits.add_metric((type,), _cumulative_buckets(bounds, one.waits.counts), one.waits.total_seconds)
+        runs.add_metric((type,), _cumulative_buckets(bounds, one.runs.counts), one.runs.total_seconds)
+    yield from (ends, waits, runs)
+
+
+def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricFamily]:
+    """Gauges of the whole store, which are the same in all processes and so are not added up."""
+    jobs, ready, ages = list[MetricSample](), list[MetricSample](), list[MetricSample]()
+    for type, one in sorted(counts.types.items()):
+        for state, count in sorted(one.states.items()):
+            jobs.append(MetricSample("onejob_jobs", {"type": type, "state": state}, count))
+        ready.append(MetricSample("onejob_ready_jobs", {"type": type}, one.ready))
+        age = max(now - one.oldest_ready_at, 0) / 1000 if one.oldest_ready_at else 0
+        ages.append(MetricSample("onejob_oldest_ready_seconds", {"type": type}, age))
+    counted = (now - counts.at) / 1000 if counts.at else 0.0
+    return [
+        MetricFamily("onejob_jobs", "Jobs in the store by type and state, of all tenants", "gauge", jobs),
+        MetricFamily("onejob_ready_jobs", "Jobs that wait for a worker, by type", "gauge", ready),
+        MetricFamily("onejob_oldest_ready_seconds", "How long the oldest of them has waited, by type", "gauge", ages),
+        MetricFamily(
+            "onejob_jobs_counted_seconds",
+            "Age of the counts of jobs",
+            "gauge",
+            [MetricSample("onejob_jobs_counted_seconds", {}, counted)],
+        ),
+        MetricFamily(
+            "onejob_workers",
+            "Workers that serve all tenants and were heard of within the last minute",
+            "gauge",
+            [MetricSample("onejob_workers", {}, workers)],
+        ),
+    ]
 
 
 def _counter_family(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -23,7 +23,7 @@ from .schemas.types import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
 REF_TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = (
     "One logical submission makes one job. Send one Idempotency-Key per intended job, the same on every retry: "
-    "a repetition is answered with the same job, another body under the same key with a conflict."
+    "a retry is answered with the same job, another body under the same key with a conflict."
 )
 # Every path may answer with these.
 COMMON_ERROR_CODES = ("BAD_REQUEST", "VALIDATION_ERROR", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE")
@@ -169,8 +169,8 @@ def _operation(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         "parameters": list(_parameters(route)),
         "responses": _responses(route, schemas, config),
     }
-    if route.act is not None:
-        operation["description"] = _required_roles(route.act)
+    if route.permission is not None:
+        operation["description"] = _required_roles(route.permission)
         if config.auth:
             operation["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     if route.body_type is not None:
@@ -192,9 +192,9 @@ def _tag(path: str) -> str:
     return word if word and word not in _SERVICE_PATHS else "service"
 
 
-def _required_roles(act: Permission) -> str:
-    roles = [role for role, acts in ROLE_PERMISSIONS.items() if act in acts]
-    return f"Needs the permission to {act}. Roles: {', '.join(roles)}."
+def _required_roles(permission: Permission) -> str:
+    roles = [role for role, acts in ROLE_PERMISSIONS.items() if permission in acts]
+    return f"Needs the permission to {permission}. Roles: {', '.join(roles)}."
 
 
 def _parameters(route: Route) -> Iterator[Schema]:
@@ -227,12 +227,12 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
         responses["204"] = {"description": "With Last-Event-ID: there are no more events"}
     if any(parameter.name == "dryRun" for parameter in route.query):
         responses["200"] = success | {"description": "Dry run: what would happen; nothing was changed"}
-    if route.act is Permission.SUBMIT and route.status == 202:
+    if route.permission is Permission.SUBMIT and route.status == 202:
         headers = _header_refs("X-Request-Id", "Location", "Idempotent-Replayed", "Idempotency-Expires")
         responses[str(route.status)] = success | {"headers": headers}
-    if route.repeat_status is not None:
+    if route.replay_status is not None:
         first = responses[str(route.status)]
-        responses[str(route.repeat_status)] = first | {"description": "It was done before, and is not done again"}
+        responses[str(route.replay_status)] = first | {"description": "It was done before, and is not done again"}
     for status, codes in _error_codes_by_status(route, config).items():
         retry_after = ["Retry-After"] if any(CODES[code].retryable for code in codes) else []
         responses[str(status)] = {
@@ -245,11 +245,11 @@ def _responses(route: Route, schemas: dict[Any, Schema], config: ServiceConfig) 
 
 def _error_codes_by_status(route: Route, config: ServiceConfig) -> dict[int, list[str]]:
     codes = [*COMMON_ERROR_CODES, *route.errors]
-    if route.act is not None:
+    if route.permission is not None:
         codes += ["UNAUTHORIZED", "FORBIDDEN", "LOGIN_THROTTLED"] if config.auth else ["UNAUTHORIZED"]
     if route.method != "GET":
         codes += ["PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE"]
-    if route.act is Permission.SUBMIT and config.rate_per_second is not None:
+    if route.permission is Permission.SUBMIT and config.rate_per_second is not None:
         codes.append("RATE_LIMITED")
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):

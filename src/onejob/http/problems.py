@@ -12,6 +12,7 @@ from onejob.errors import (
     Invalid,
     LeaseLost,
     MayBeDone,
+    NotAllowed,
     NotFound,
     NotTheOwner,
     OnejobError,
@@ -26,6 +27,10 @@ from onejob.errors import (
 
 STORE_RETRY_AFTER_SECONDS = 1
 INTERNAL_ERROR_MESSAGE = "internal error; the server log has it under the request id"
+
+
+class MalformedBody(Invalid):
+    """A body that cannot be read as JSON, so that none of its values was looked at."""
 
 
 class Unauthorized(OnejobError):
@@ -68,7 +73,7 @@ class Problem(NamedTuple):
     title: str
     message: str
     details: Mapping[str, Any] = {}
-    retry_after: int | None = None  # in seconds; None: repeating the same request does not help
+    retry_after: int | None = None  # in seconds; None: a retry of the same request does not help
 
 
 # Names that differ between Python and the wire; every other name only changes from snake_case to camelCase.
@@ -94,11 +99,11 @@ def problem(code: str, message: str, retry_after: int | None = None, **details: 
     return Problem(code, row.status, row.title, message, details, retry_after)
 
 
-def unavailable_problem(cause: str, *, repeatable: bool) -> Problem:
+def unavailable_problem(cause: str, *, retryable: bool) -> Problem:
     """A 503 that comes from the server itself, after which the request may be done."""
-    if repeatable:
-        return problem("SERVICE_UNAVAILABLE", f"{cause}; repeat with the same key", STORE_RETRY_AFTER_SECONDS)
-    return problem("SERVICE_UNAVAILABLE", f"{cause}; it may be done, so look before you repeat")
+    if retryable:
+        return problem("SERVICE_UNAVAILABLE", f"{cause}; retry with the same key", STORE_RETRY_AFTER_SECONDS)
+    return problem("SERVICE_UNAVAILABLE", f"{cause}; it may be done, so look before you retry")
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -118,6 +123,8 @@ def to_problem(error: OnejobError) -> Problem:
     match error:
         case NotTheOwner():
             return problem("FORBIDDEN", text, what=error.what)
+        case MalformedBody():
+            return problem("BAD_REQUEST", text, what=error.what)
         case Invalid():
             name = _WIRE_NAMES.get(error.what) or _to_camel_case(error.what)
             # Only a name with an underscore is surely the field; "a timeout" in a message is plain English.
@@ -137,7 +144,7 @@ def to_problem(error: OnejobError) -> Problem:
             return problem(error.reason.value, text)._replace(details=error.details)
         case ServerShuttingDown():
             return problem("SERVICE_UNAVAILABLE", text, STORE_RETRY_AFTER_SECONDS)
-        case Forbidden():
+        case Forbidden() | NotAllowed():
             return problem("FORBIDDEN", text)
         case Unauthorized():
             return problem("UNAUTHORIZED", text)
@@ -180,9 +187,9 @@ def to_public_problem(error: OnejobError, *, mismatch_status: int) -> Problem:
         case MayBeDone() | Outdated():
             return found
         case Unknown():
-            return found._replace(message="the outcome is unknown; repeat with the same key")
+            return found._replace(message="the outcome is unknown; retry with the same key")
         case Unavailable():
-            return found._replace(message="the store is unavailable: nothing was done; repeat with the same key")
+            return found._replace(message="the store is unavailable: nothing was done; retry with the same key")
     if found.code == "INTERNAL_ERROR":
         return found._replace(message=INTERNAL_ERROR_MESSAGE)
     return found

@@ -151,7 +151,7 @@ class RateLimitedLedger(Ledger):
             self._rate_limiter.give_back(self._bucket_key, max(0, tokens.taken - tokens.spent))
 
     async def _would_commit(self, sequenced: SequencedSubmission) -> bool:
-        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         if not isinstance(reply, DryRunReply):
             raise to_exception(reply, "")
@@ -180,7 +180,7 @@ class RateLimitedLedger(Ledger):
 
     def _rate_limited_error(self) -> RateLimited:
         seconds = self._rate_limiter.retry_after(self._bucket_key)
-        return RateLimited(f"too many new submissions; repeat with the same key in {seconds} s", seconds)
+        return RateLimited(f"too many new submissions; retry with the same key in {seconds} s", seconds)
 
 
 class _TakenTokens:

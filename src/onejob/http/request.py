@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, json
 from onejob.core.command import Precondition
 from onejob.core.credentials import Permission, Role, has_permission
 from onejob.core.errors import Invalid
-from onejob.core.fingerprint import DEPTH_MAX, explain_decode_error
+from onejob.core.fingerprint import DEPTH_MAX, LONE_SURROGATE, explain_decode_error
 from onejob.core.fingerprint import check_strict_json as check_strict_input
 from onejob.errors import OnejobError
 from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
@@ -20,7 +20,7 @@ from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 
 from .config import ServiceConfig
-from .problems import Unauthorized
+from .problems import MalformedBody, Unauthorized
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -65,8 +65,8 @@ class Credential(Struct, frozen=True):
     roles: frozenset[Role]
     name: str  # of the API key, or the subject of the token
 
-    def may(self, act: Permission) -> bool:
-        return has_permission(self.roles, act)
+    def may(self, permission: Permission) -> bool:
+        return has_permission(self.roles, permission)
 
 
 # Of a server without authentication: every client on this machine has every role.
@@ -210,7 +210,7 @@ class Request:
         return message.get("body", b""), message.get("more_body", False)
 
 
-def is_repeatable(scope: Scope) -> bool:
+def is_retryable(scope: Scope) -> bool:
     """True if the same request can be sent again whether or not it was done."""
     return scope["method"] in ("GET", "HEAD") or any(name == HEADER_NAME for name, _ in scope["headers"])
 
@@ -227,9 +227,22 @@ def decode_struct(data: bytes, body_type: type[T]) -> T:
     try:
         return json.decode(data, type=body_type)
     except RecursionError as error:
-        raise Invalid("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
+        raise MalformedBody("body", f"the body is nested deeper than {DEPTH_MAX} levels; flatten it") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid("body", f"the body is not valid: {explain_decode_error(data, error)}") from error
+        raise _body_error(data, error) from error
+
+
+def _body_error(data: bytes, error: Exception) -> Invalid:
+    if not data.strip():
+        return MalformedBody("body", "the body is empty; send a JSON object")
+    text = explain_decode_error(data, error)
+    # A lone surrogate is a value that JSON can spell and no text can have.
+    if text != LONE_SURROGATE:
+        try:
+            json.decode(data)  # the first error may have been a wrong value, with broken JSON behind it
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
+            return MalformedBody("body", f"the body is not JSON ({broken}); correct it")
+    return Invalid("body", f"the body is not valid: {text}")
 
 
 def check_strict_json(what: str, data: bytes) -> None:

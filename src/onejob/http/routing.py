@@ -27,7 +27,7 @@ class Route(NamedTuple):
     method: str
     path: str  # with {placeholders}
     handler: RouteHandler
-    act: Permission | None  # None: open to everybody
+    permission: Permission | None  # None: open to everybody
     summary: str
     body_type: type[Any] | None = None
     response_type: type[Any] | None = None
@@ -35,7 +35,7 @@ class Route(NamedTuple):
     query: tuple[Parameter, ...] = ()
     takes_key: bool = False  # reads the Idempotency-Key header
     errors: tuple[str, ...] = ()  # codes, besides those of every path
-    repeat_status: int | None = None  # of a repetition, if it differs
+    replay_status: int | None = None  # of a duplicate, if it differs
     media_type: str = "application/json"  # of a successful response
     optimistic_auth: bool = False  # without a query, its only command carries the precondition of the request
 

@@ -18,7 +18,7 @@ from msgspec import json
 from onejob.engine import Durability
 from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
-from onejob.ledger import Ledger
+from onejob.ledger import Ledger, LedgerOpener
 from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import orphaned_task_count
 from onejob.worker import App as WorkApp
@@ -107,7 +107,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         with bind_socket(config.host, config.port) as listener:
-            async with open_ledger(config.engine, coalesce=True) as ledger, callback_delivery(ledger, config):
+            async with open_service_ledger(config) as ledger, callback_delivery(ledger, config):
                 if app is None:
                     await _build_server(config, ledger, log, listener).serve(sockets=[listener])
                     return 0
@@ -116,6 +116,10 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
                 return await _serve_with_worker(worker, _build_server(config, ledger, log, listener, worker), listener)
     finally:
         log.flush()
+
+
+def open_service_ledger(config: ServiceConfig, *, sweep: bool = True) -> LedgerOpener:
+    return open_ledger(config.engine, sweep=sweep, coalesce=True, **config.ledger_options())
 
 
 def check_listener_settings(config: ServiceConfig) -> None:

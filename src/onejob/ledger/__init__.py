@@ -1,13 +1,13 @@
 """The ledger: the front door in Python, with one file per group of verbs; and `open`, which returns one."""
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from datetime import timedelta
-from types import TracebackType
+from functools import partial
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
-from onejob.core.timestamps import to_duration_ms
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability
 from onejob.engines import open_engine
@@ -16,14 +16,14 @@ from onejob.ids import Ids, SystemIds
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
-from .parse import Caller
+from .overview import OverviewOperations
+from .parse import Caller, parse_default_windows, parse_retention_ms
 from .quotas import QuotaOperations
 from .reads import ReadOperations
 from .runtime import Runtime, Stats
 from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
 from .steps import StepOperations
-from .submissions import SubmissionOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -32,7 +32,7 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Ledger(
-    SubmissionOperations,
+    OverviewOperations,
     HeldKeyOperations,
     SequenceOperations,
     ReadOperations,
@@ -119,6 +119,8 @@ def open(
     tenant: str = "default",
     user: str = "local",
     actor: Actor | None = None,
+    window: timedelta | None = None,
+    windows: Mapping[str, timedelta] = MappingProxyType({}),
     retention: timedelta = RETENTION_DEFAULT,
     sweep: bool = True,
     coalesce: bool = False,
@@ -127,16 +129,24 @@ def open(
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
+    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours. Ended jobs are kept for
+    `retention`, and never deleted before their records.
     With `coalesce`, batches are larger: for a process that serves many connections on this event loop.
     """
-    config = config or IdempotencyConfig.from_env()
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
-    retention_ms = to_duration_ms("retention", retention)
-    clock, ids = clock or SystemClock(), ids or SystemIds()
+    clock = clock or SystemClock()
+    build_runtime = partial(
+        Runtime,
+        config=config or IdempotencyConfig.from_env(),
+        clock=clock,
+        ids=ids or SystemIds(),
+        retention_ms=parse_retention_ms("retention", retention),
+        windows=parse_default_windows(window, windows),
+        coalesce=coalesce,
+    )
 
     async def open_ledger() -> Ledger:
-        engine = await open_engine(url, clock=clock)
-        runtime = Runtime(engine, config, clock=clock, ids=ids, retention_ms=retention_ms, coalesce=coalesce)
+        runtime = build_runtime(await open_engine(url, clock=clock))
         if sweep:
             runtime.start_maintenance()
         return Ledger(runtime, caller)

@@ -78,7 +78,7 @@ class ApiKeys:
             if await self._try_write(key, ABSENT):
                 self._audit("create", key)
                 return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
-        raise Unavailable("no API key could be created: nothing was done; repeat")
+        raise Unavailable("no API key could be created: nothing was done; retry")
 
     async def list(self) -> Sequence[ApiKeyView]:
         """All keys of the tenant, also revoked ones, oldest first."""
@@ -162,7 +162,7 @@ class ApiKeys:
             changed = change(key, before.at)
             if changed == key or await self._try_write(changed, before.policy.version):
                 return changed
-        raise Unavailable("other callers keep changing this API key: nothing was done; repeat")
+        raise Unavailable("other callers keep changing this API key: nothing was done; retry")
 
     async def _look_up(self, key_id: str) -> PolicyFound | Missing:
         name = credentials.api_key_policy_name(key_id)

@@ -6,7 +6,7 @@ for, and otherwise once a second, expired leases are ended first.
 Tenants with ready jobs are served in turn, so that a tenant with a million jobs does not starve the others. Inputs are
 read before the claim, because a claim whose input then cannot be read would block its job for the whole lease.
 
-A claim that is repeated with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
+A claim that is retried with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ from onejob.core.facts import Job
 from onejob.core.replies import AnyReply, Claimed, Refused, Started
 from onejob.core.states import JobState
 from onejob.core.work import RETENTION_MS, Claim, Release
-from onejob.engine import PAGE_MAX, ListBacklogs, ListInputs, ListLeasedJobs, ListReadyJobs
+from onejob.engine import PAGE_MAX, ListBacklogs, ListInputs, ListLeasedJobs, ListReadyJobs, Page
 from onejob.engines.gate import Gate
 from onejob.errors import Unknown
 from onejob.ids import Ids
 
 from .maintenance import LeaseExpiry
+from .paused_types import PausedTypes
 from .wakeups import WakeupHub
 
 CLAIM_MAX = 100  # jobs in one claim
@@ -67,8 +68,11 @@ class ClaimedJob(Struct, frozen=True):
 class Claims:
     """Claims for all workers of a process."""
 
-    def __init__(self, gate: Gate, ids: Ids, *, retention_ms: int = RETENTION_MS) -> None:
+    def __init__(
+        self, gate: Gate, ids: Ids, *, paused_types: PausedTypes | None = None, retention_ms: int = RETENTION_MS
+    ) -> None:
         self._gate = gate
+        self._paused_types = paused_types  # None: whatever is ready may be claimed
         self._ids = ids
         self._leases = LeaseExpiry(gate, retention_ms=retention_ms)
         self._next_lease_check = 0.0
@@ -167,7 +171,7 @@ class Claims:
     async def _scan_untried(self, request: ClaimRequest, room: int) -> tuple[list[Job], set[bytes]]:
         """Candidates, and which of them other claims of this process try: they would only compete, and scan again.
 
-        A claim that is repeated with its holder tries the same jobs.
+        A claim that is retried with its holder tries the same jobs.
         """
         tried = dict(self._trying)
         wanted = room + len(tried) + len(self._scans) * room  # others that scan now want as many, more or less
@@ -249,13 +253,18 @@ class Claims:
             return []
         share = -(-room // len(tenants)) * (CONTENTION_SPREAD if self._is_contended else 1)
         limit = min(share, PAGE_MAX)
-        pages = await asyncio.gather(
-            *(self._gate.scan(ListReadyJobs(types=request.types, tenant=tenant, limit=limit)) for tenant in tenants)
-        )
+        pages = await asyncio.gather(*(self._list_ready(tenant, request.types, limit) for tenant in tenants))
         jobs = [self._shuffled_jobs(page.items) if self._is_contended else page.items for page in pages]
         if request.tenant is None:
             self._last_tenant = tenants[-1]
         return [job for row in zip_longest(*jobs) for job in row if job is not None]
+
+    async def _list_ready(self, tenant: str, types: tuple[str, ...], limit: int) -> Page[Job]:
+        if self._paused_types is not None:
+            types = await self._paused_types.without_paused(tenant, types)
+        return (
+            await self._gate.scan(ListReadyJobs(types=types, tenant=tenant, limit=limit)) if types else Page((), False)
+        )
 
     async def _next_tenants(self, types: tuple[str, ...]) -> list[str]:
         """The next tenants with ready jobs, from the one after the last on."""

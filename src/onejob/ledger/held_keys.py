@@ -68,6 +68,7 @@ class HeldKeyOperations(LedgerBase):
             holder=ids.holder(),
             lease_ms=self._runtime.lease_ms if lease is None else parse_lease_ms(lease),
             wait_if_held=wait,
+            windows=self._runtime.windows,
         )
         result = await self._reserve(command)
         if isinstance(result, KeyHeld):
@@ -75,7 +76,7 @@ class HeldKeyOperations(LedgerBase):
         return await require_receipt(self._gate, command, result)
 
     async def reserve_prepared(
-        self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int, lease_ms: int
+        self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int | None, lease_ms: int
     ) -> KeyHeld | Replayed:
         """Reserve a key without a job; the caller has checked the names and computed the fingerprint."""
         caller = self._caller
@@ -89,7 +90,7 @@ class HeldKeyOperations(LedgerBase):
             fingerprint=fingerprint,
             actor=caller.actor,
             user=caller.user,
-            ttl_ms=ttl_ms,
+            ttl_ms=self._runtime.windows.for_type(type) if ttl_ms is None else ttl_ms,
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from onejob.core.facts import Job, Kind, Record, Stream, Usage
+from onejob.core.facts import Job, Kind, Policy, Record, Stream, Usage
 from onejob.core.identity import policy_id, record_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME
-from onejob.core.maintenance import Expire, Maintain, MaintenanceItem, Purge, due_sort_key
+from onejob.core.maintenance import Expire, ExpirePolicy, Maintain, MaintenanceItem, Purge, due_sort_key
 from onejob.core.replies import Maintained, Reconciled
 from onejob.core.sequence import Evict
 from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_held
@@ -87,6 +87,7 @@ class Sweeper:
         """Sweep records, jobs and streams that are due, and reconcile usages."""
         records, jobs = await self._sweep_kind(Kind.RECORD), await self._sweep_kind(Kind.JOB)
         streams = await self._sweep_kind(Kind.STREAM)
+        await self._sweep_kind(Kind.POLICY)
         return SweepResult(records, jobs, streams, *await reconcile_usage(self._engine))
 
     async def _sweep_kind(self, kind: Kind) -> int:
@@ -107,7 +108,7 @@ class Sweeper:
             self._cursors[kind] = due_sort_key(page.items[-1])
         return total
 
-    def _build_command(self, fact: MaintenanceItem) -> Expire | Maintain | Evict:
+    def _build_command(self, fact: MaintenanceItem) -> Expire | ExpirePolicy | Maintain | Evict:
         match fact:
             case Record():
                 return Expire(tenant=fact.tenant, record_id=fact.id)
@@ -115,6 +116,8 @@ class Sweeper:
                 return Maintain(tenant=fact.tenant, job_id=fact.id, retention_ms=self._retention_ms)
             case Stream():
                 return Evict(tenant=fact.tenant, stream_id=fact.id)
+            case Policy():
+                return ExpirePolicy(tenant=fact.tenant, policy_id=fact.id)
         raise TypeError(f"a {type(fact).__name__} is never due for a sweep")
 
 
@@ -236,7 +239,7 @@ async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> 
             await _purge_kind(engine, tenant, kind, progress)
         if progress.count == before:
             return
-    raise Unavailable("the tenant is still being used; revoke its credentials, then repeat")
+    raise Unavailable("the tenant is still being used; revoke its credentials, then retry")
 
 
 async def _purge_kind(engine: Engine, tenant: str, kind: Kind, progress: PurgeProgress) -> None:

@@ -40,6 +40,7 @@ ATTEMPTS_DEFAULT = 3
 TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
 CACHED_INPUT_BYTES_MAX = 2048
 FINGERPRINT_CACHE_MAX = 1024
+RETENTION_MS_MAX = 3650 * 24 * 3600 * 1000
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -55,6 +56,19 @@ class Caller(Struct, frozen=True):
 
     def can_see(self, user: str) -> bool:
         return self.oversees or user == self.user
+
+
+class DefaultWindows(Struct, frozen=True):
+    """The windows of keys whose submissions name none: by job type, and for all other types."""
+
+    ttl_ms: int = TTL_MS_DEFAULT
+    by_type: Mapping[str, int] = {}
+
+    def for_type(self, type: str) -> int:
+        return self.by_type.get(type, self.ttl_ms)
+
+
+STANDARD_WINDOWS = DefaultWindows()
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -123,8 +137,26 @@ def with_prepared_input(submission: Submission) -> Submission:
     return replace(submission, input=PreparedInput(data, form))
 
 
+def parse_default_windows(window: timedelta | None, windows: Mapping[str, timedelta]) -> DefaultWindows:
+    """`window` for all job types but those that `windows` names."""
+    by_type = {checked_name("type", type): parse_window_ms("windows", one) for type, one in windows.items()}
+    return DefaultWindows(TTL_MS_DEFAULT if window is None else parse_window_ms("window", window), by_type)
+
+
+def parse_retention_ms(what: str, retention: timedelta) -> int:
+    ms = to_duration_ms(what, retention)
+    if not 0 <= ms <= RETENTION_MS_MAX:
+        raise Invalid(what, "ended jobs are kept for 0 seconds to 3650 days; choose one in between")
+    return ms
+
+
 def build_submit(
-    submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None = None
+    submission: Submission,
+    caller: Caller,
+    job_id: bytes,
+    precondition: Precondition | None = None,
+    *,
+    windows: DefaultWindows = STANDARD_WINDOWS,
 ) -> Submit:
     """Check a submission and make its command; raises Invalid for the first value that is wrong."""
     type = checked_name("type", submission.type)
@@ -151,7 +183,7 @@ def build_submit(
         fingerprint=digest,
         actor=caller.actor,
         user=caller.user,
-        ttl_ms=parse_ttl_ms(submission),
+        ttl_ms=parse_ttl_ms(submission, windows),
         usage_id=usage_id(caller.tenant, caller.user),
         policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
         reservation="" if submission.reservation is None else _checked_own_reservation(submission.reservation, caller),
@@ -188,10 +220,17 @@ _fingerprint_json_cached = lru_cache(FINGERPRINT_CACHE_MAX)(_fingerprint_json)
 
 
 def build_reserve(
-    submission: Submission, caller: Caller, job_id: bytes, *, holder: bytes, lease_ms: int, wait_if_held: bool = True
+    submission: Submission,
+    caller: Caller,
+    job_id: bytes,
+    *,
+    holder: bytes,
+    lease_ms: int,
+    wait_if_held: bool = True,
+    windows: DefaultWindows = STANDARD_WINDOWS,
 ) -> Reserve:
     """The same checks and the same fingerprint as for `build_submit`."""
-    fields = asdict(build_submit(submission, caller, job_id))
+    fields = asdict(build_submit(submission, caller, job_id, windows=windows))
     del fields["precondition"]
     if fields.pop("callback"):
         raise Invalid("callback", "a held key cannot have a callback; leave it out, or use submit")
@@ -238,15 +277,22 @@ def record_id_prefix(caller: Caller, scope: str) -> bytes:
     return key_record_id(caller, checked_lookup_scope(scope), "")[:-1]
 
 
-def parse_ttl_ms(submission: Submission) -> int:
+def parse_ttl_ms(submission: Submission, windows: DefaultWindows) -> int:
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
     if ttl is None and days is None:
-        return TTL_MS_DEFAULT
+        return windows.for_type(submission.type)
     if ttl is not None and days is not None:
         raise Invalid("ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
-    ms = to_duration_ms("idempotency_ttl", ttl) if ttl is not None else _days_to_ms(days)
+    return parse_window_ms("idempotency_ttl", ttl) if ttl is not None else _checked_window_ms("ttl", _days_to_ms(days))
+
+
+def parse_window_ms(what: str, window: timedelta) -> int:
+    return _checked_window_ms(what, to_duration_ms(what, window))
+
+
+def _checked_window_ms(what: str, ms: int) -> int:
     if not TTL_MS_MIN <= ms <= TTL_MS_MAX:
-        raise Invalid("ttl", "a key's window is 1 second to 365 days; choose one in between")
+        raise Invalid(what, "a key's window is 1 second to 365 days; choose one in between")
     return ms
 
 

@@ -86,7 +86,7 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
         key=record.key,
         scope=record.scope,
         job_row=reply.job,
-        bare_job_id=record.external_id,
+        named_job_id=record.external_id,
         expires_ms=0 if record.status is IdempotencyStatus.PENDING else record.expires_at,
         receipt=record.receipt,
     )
@@ -146,6 +146,11 @@ async def load_events(engine: Engine, job: Job) -> tuple[Event, ...]:
     """The events of a job that are still stored; the first one follows from the job row."""
     page = await engine.scan(ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.EVENT))
     return (first_event(job), *(json.decode(item.data, type=Event) for item in page.items))
+
+
+async def load_failures(engine: Engine, job: Job) -> tuple[Event, ...]:
+    page = await engine.scan(ListAttachments(tenant=job.tenant, job_id=job.id, kind=AttachmentKind.FAILURE))
+    return tuple(json.decode(item.data, type=Event) for item in page.items)
 
 
 async def load_key_history(engine: Engine, reply: AnyReply, key: str) -> KeyHistory:

@@ -249,7 +249,7 @@ class QuotaOperations(LedgerBase):
             outcome=Outcome.REPLAYED,
             key=key,
             scope=GLOBAL_SCOPE,
-            bare_job_id=record.external_id,
+            named_job_id=record.external_id,
             expires_ms=record.expires_at,
         )
 

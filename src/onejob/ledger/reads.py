@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct, json
 
 from onejob.core import identity
 from onejob.core.facts import Job, Kind, Record
@@ -10,13 +13,15 @@ from onejob.core.key import KeyLike
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found
 from onejob.core.states import JobState
+from onejob.core.timestamps import to_ms
 from onejob.core.views import JobView, KeyHistory, to_key_history
+from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListJobs, Page
 from onejob.errors import Invalid
 
 from .base import LedgerBase, check_job_visible, load_visible_job
 from .parse import caller_for_user, checked_lookup_scope, lookup_record_id, record_id_prefix
-from .present import LogPage, load_input, load_key_history, load_log_page
+from .present import LogPage, load_failures, load_input, load_key_history, load_log_page
 
 _NO_USER = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -38,6 +43,35 @@ class KeyPage(list[KeyHistory]):
         self.next = next  # `cursor` of the following page
 
 
+class JobFilter(Struct, frozen=True, kw_only=True):
+    """Which jobs to list; what is None does not matter."""
+
+    state: JobState | None = None
+    type: str | None = None
+    user: str | None = None
+    label: tuple[str, str] | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+    def to_query(self, tenant: str, *, before: str | None = None, limit: int = 100) -> ListJobs:
+        return ListJobs(
+            tenant=tenant,
+            state=self.state,
+            type=self.type,
+            user=self.user,
+            label=b"" if self.label is None else encode_label(*self.label),
+            created_from=0 if self.created_after is None else max(to_ms(self.created_after), 1),
+            created_to=0 if self.created_before is None else max(to_ms(self.created_before), 1),
+            before=b"" if before is None else parse_job_id(before),
+            limit=limit,
+        )
+
+
+def encode_label(name: str, value: str) -> bytes:
+    """A label as one member of a JSON object, as it is stored."""
+    return json.encode({name: value})[1:-1]
+
+
 class ReadOperations(LedgerBase):
     async def job(self, job_id: str) -> JobView:
         return JobView(await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
@@ -48,26 +82,37 @@ class ReadOperations(LedgerBase):
         state: JobState | str | None = None,
         type: str | None = None,
         user: str | None = None,
+        label: tuple[str, str] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
         before: str | None = None,
         limit: int = 100,
     ) -> JobPage:
-        """The jobs that the caller may see, newest first; `before` is `next` of the previous page, or a job's id."""
+        """The jobs that the caller may see, newest first; `before` is `next` of the previous page, or a job's id.
+
+        Both bounds of the creation time belong to the range.
+        """
         caller = self._caller
         if not caller.oversees:
             user = caller.user if user in (None, caller.user) else _NO_USER
-        query = ListJobs(
-            tenant=caller.tenant,
-            state=None if state is None else _parse_state(state),
+        wanted = JobFilter(
+            state=None if state is None else parse_state(state),
             type=type,
             user=user,
-            before=b"" if before is None else parse_job_id(before),
-            limit=max(1, min(limit, PAGE_MAX)),
+            label=label,
+            created_after=created_after,
+            created_before=created_before,
         )
+        query = wanted.to_query(caller.tenant, before=before, limit=max(1, min(limit, PAGE_MAX)))
         return to_job_page(await self._gate.scan(query))
 
     async def input(self, job_id: str) -> bytes:
         """The job's input as JSON."""
         return await load_input(self._gate, self._caller.tenant, await self._visible_job_id(job_id))
+
+    async def failures(self, job_id: str) -> tuple[Event, ...]:
+        """The failed attempts of a job whose exception had a message; `detail` is the message."""
+        return await load_failures(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
 
     async def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> LogPage:
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
@@ -113,7 +158,7 @@ def to_job_page(page: Page[Job]) -> JobPage:
     return JobPage(map(JobView, page.items), format_job_id(last) if page.more else None)
 
 
-def _parse_state(state: JobState | str) -> JobState:
+def parse_state(state: JobState | str) -> JobState:
     try:
         return JobState(state)
     except ValueError:

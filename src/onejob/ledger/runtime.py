@@ -21,9 +21,13 @@ from onejob.errors import OnejobError, Unavailable
 from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
 
+from .activity import ActivityReporter
+from .attempt_stats import AttemptStats
 from .claims import Claims
+from .counts import JobCounts
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
-from .parse import Caller
+from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
+from .paused_types import PausedTypes
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -67,6 +71,7 @@ class Runtime:
         clock: Clock,
         ids: Ids,
         retention_ms: int = RETENTION_MS,
+        windows: DefaultWindows = STANDARD_WINDOWS,
         coalesce: bool = False,
     ) -> None:
         batcher = Batcher(engine, coalesce=coalesce)
@@ -75,11 +80,16 @@ class Runtime:
         self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
         self.ids = ids
-        self.claims = Claims(self.gate, ids, retention_ms=retention_ms)
-        # The holders whose reservation got no answer: by record, fingerprint and user. Its repetition is sent as the same
+        self.paused_types = PausedTypes(self.gate)
+        self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
+        self.attempt_stats = AttemptStats(self.gate)
+        self.activity = ActivityReporter(self.gate, ids)
+        self.job_counts = JobCounts(self.gate)
+        # The holders whose reservation got no answer: by record, fingerprint and user. Its retry is sent as the same
         # holder, which gets the key back if it has it; nobody else can have been told that holder.
         self.lost_holders: dict[tuple[bytes, bytes, str], bytes] = {}
         self.retention_ms = retention_ms
+        self.windows = windows
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
         # How long any gate may remember a receipt: `forget` must wait for it.
@@ -144,19 +154,22 @@ class Runtime:
         self.waiters.release()
         self.job_watcher.close()
         self.claims.close()
+        self.job_counts.close()
         if self._maintenance_task is not None:
             self._maintenance_task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._maintenance_task
         try:
-            with suppress(OnejobError):  # only hit counts can be lost
+            with suppress(OnejobError):  # only counts can be lost
                 await self.flush_hits()
+                await self.activity.report()
         finally:
             await self.gate.aclose()
 
     async def _maintain_memory(self) -> None:
         self.gate.cache.evict_expired()
         await self.flush_hits()
+        await self.activity.report()
 
     async def _run_maintenance(self, process_index: int, process_count: int) -> None:
         for turn in count():

@@ -22,7 +22,16 @@ from onejob.errors import Invalid
 from onejob.ids import Ids
 
 from .base import LedgerBase
-from .parse import Caller, JobOptions, Submission, build_submit, checked_submission, list_options
+from .parse import (
+    STANDARD_WINDOWS,
+    Caller,
+    DefaultWindows,
+    JobOptions,
+    Submission,
+    build_submit,
+    checked_submission,
+    list_options,
+)
 from .present import to_exception
 
 Scope = str | tuple[str, str]
@@ -77,7 +86,7 @@ class SequenceOperations(LedgerBase):
 
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
         """`submit_sequence` for a SequencedSubmission."""
-        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids)
+        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
         (result,) = await self._gate.execute_each((command,))
         return build_sequence_receipt(command, result)
 
@@ -98,7 +107,9 @@ class SequenceOperations(LedgerBase):
         raise to_exception(reply, "")
 
 
-def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: Ids) -> SubmitSequence:
+def build_submit_sequence(
+    sequenced: SequencedSubmission, caller: Caller, ids: Ids, *, windows: DefaultWindows = STANDARD_WINDOWS
+) -> SubmitSequence:
     """Check one number of a sequence and make its command; raises Invalid for the first value that is wrong."""
     client_id, scope = checked_client_id(sequenced.client_id), stream_scope(sequenced.scope)
     sequence = checked_sequence(sequenced.sequence)
@@ -107,7 +118,13 @@ def build_submit_sequence(sequenced: SequencedSubmission, caller: Caller, ids: I
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
     submits = [
-        _build_job_submit(job, sequenced, scope, caller, ids, location=f"jobs[{n}]: " if len(jobs) > 1 else "")
+        _build_job_submit(
+            _with_key_of_number(job, sequenced, scope, location := f"jobs[{n}]: " if len(jobs) > 1 else ""),
+            caller,
+            ids.job_id(),
+            windows,
+            location,
+        )
         for n, job in enumerate(jobs)
     ]
     if sum(len(one.input) for one in submits) > INPUT_BYTES_MAX:
@@ -150,10 +167,7 @@ def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseExcept
     )
 
 
-def _build_job_submit(
-    job: Submission, sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, *, location: str
-) -> Submit:
-    """One job, with the same checks and the same fingerprint as a submission of its own."""
+def _with_key_of_number(job: Submission, sequenced: SequencedSubmission, scope: str, location: str) -> Submission:
     checked_submission(job, location)
     if (job.idempotency_key, job.scope, job.idempotency_ttl, job.idempotency_ttl_days) != (None,) * 4:
         raise Invalid("jobs", f"{location}key, scope and window belong to the number; leave them out of its jobs")
@@ -161,15 +175,21 @@ def _build_job_submit(
         raise Invalid("callback", f"{location}a number of a sequence has no callback; leave it out")
     if job.reservation is not None:
         raise Invalid("reservation", f"{location}a number of a sequence takes its slots itself; leave it out")
-    submission = replace(
+    return replace(
         job,
         scope=scope,
         idempotency_key=sequenced.idempotency_key,
         idempotency_ttl=sequenced.idempotency_ttl,
         idempotency_ttl_days=sequenced.idempotency_ttl_days,
     )
+
+
+def _build_job_submit(
+    submission: Submission, caller: Caller, job_id: bytes, windows: DefaultWindows, location: str
+) -> Submit:
+    """One job, with the same checks and the same fingerprint as a submission of its own."""
     try:
-        return build_submit(submission, caller, ids.job_id())
+        return build_submit(submission, caller, job_id, windows=windows)
     except Invalid as error:
         if not location:
             raise

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
+from onejob.core.facts import KeyConflict
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
 from onejob.core.key import KeyLike, checked_key
@@ -34,6 +35,7 @@ from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
 from onejob.engine import Engine
+from onejob.engines.gate import Gate
 from onejob.errors import (
     IdempotencyConflict,
     Invalid,
@@ -87,7 +89,7 @@ class SubmissionOperations(LedgerBase):
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
-        command = build_submit(submission, self._caller, self._runtime.ids.job_id(), precondition)
+        command = self._build_submit(submission, precondition)
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
@@ -116,12 +118,12 @@ class SubmissionOperations(LedgerBase):
         return await self.dry_run_prepared(submission)
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
-        command = build_submit(submission, self._caller, self._runtime.ids.job_id())
+        command = self._build_submit(submission)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
     async def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
-        """End a job that has not ended; one that has is returned as it is. With a key, a repetition changes nothing."""
+        """End a job that has not ended; one that has is returned as it is. With a key, a retry changes nothing."""
         caller = self._caller
         reply = await self._execute(
             Cancel(
@@ -154,9 +156,13 @@ class SubmissionOperations(LedgerBase):
         audit.write_audit_record("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=digest)
         return to_utc(reply.expires_at)
 
+    def _build_submit(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
+        runtime = self._runtime
+        return build_submit(submission, self._caller, runtime.ids.job_id(), precondition, windows=runtime.windows)
+
     def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
         try:
-            return build_submit(checked_submission(submission), self._caller, self._runtime.ids.job_id())
+            return self._build_submit(checked_submission(submission))
         except Invalid as error:
             return error
 
@@ -179,28 +185,31 @@ def build_receipt(command: SubmissionCommand, result: AnyReply | BaseException) 
             key=command.key,
             scope=command.scope,
             job_row=result.job,
-            bare_job_id=result.external_id,
+            named_job_id=result.external_id,
             expires_ms=result.expires_at,
             receipt=result.receipt,
         )
     return None
 
 
-async def require_receipt(engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
+async def require_receipt(gate: Gate, command: SubmissionCommand, result: AnyReply | BaseException) -> Receipt:
     """`build_receipt`, or the exception that the result stands for."""
     receipt = build_receipt(command, result)
     if receipt is None:
-        raise await build_submission_error(engine, command, result)
+        raise await build_submission_error(gate, command, result)
     return receipt
 
 
 async def build_submission_error(
-    engine: Engine, command: SubmissionCommand, result: AnyReply | BaseException
+    gate: Gate, command: SubmissionCommand, result: AnyReply | BaseException
 ) -> OnejobError:
-    """The exception for a submission without a receipt; a conflict lists where the bodies differ."""
+    """The exception for a submission without a receipt; a conflict lists where the bodies differ, as does its key."""
     if isinstance(result, Unknown) and not command.key:
         return MayBeDone("the job may exist, and without a key there is no way to tell; list the jobs before you retry")
-    paths = await find_differences(engine, command, result) if isinstance(result, Conflict) else ()
+    paths: tuple[str, ...] = ()
+    if isinstance(result, Conflict):
+        paths = await find_differences(gate, command, result)
+        gate.hits.add_paths(command.record_id, KeyConflict(result.at, command.actor), paths)
     error = to_exception(result, command.key, paths)
     if isinstance(error, OnejobError):
         return error
@@ -208,7 +217,7 @@ async def build_submission_error(
 
 
 async def collect_receipts(
-    engine: Engine, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
+    gate: Gate, commands: Sequence[Submit | Invalid], results: Iterable[AnyReply | BaseException]
 ) -> list[Receipt | OnejobError]:
     """A receipt or an error for each command; an invalid one was not executed and has no result."""
     remaining = iter(results)
@@ -223,29 +232,29 @@ async def collect_receipts(
             if isinstance(result, Conflict) and compared > COMPARED_MAX:
                 verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id_text(result.job_id)))
             else:
-                verdicts.append(build_receipt(command, result) or await build_submission_error(engine, command, result))
+                verdicts.append(build_receipt(command, result) or await build_submission_error(gate, command, result))
     return verdicts
 
 
-async def build_dry_run_receipt(engine: Engine, command: SubmissionCommand, reply: AnyReply) -> Receipt:
+async def build_dry_run_receipt(gate: Gate, command: SubmissionCommand, reply: AnyReply) -> Receipt:
     """What would happen, as a receipt with any outcome."""
     if not isinstance(reply, DryRunReply):
         raise to_exception(reply, command.key)
     result = reply.reply
     if isinstance(result, Replayed):
-        return await require_receipt(engine, command, result)
+        return await require_receipt(gate, command, result)
     job_id = ""  # a job that would be created has none: the real submission draws another candidate
     paths: tuple[str, ...] = ()
     if isinstance(result, Conflict):
         job_id = result.external_id or job_id_text(result.job_id)
-        paths = await find_differences(engine, command, result)
+        paths = await find_differences(gate, command, result)
     elif isinstance(result, (InProgress, Rejected)):
         job_id = job_id_text(result.job_id)
     return Receipt(
         outcome=_OUTCOMES[type(result)],
         key=command.key or None,
         scope=command.scope,
-        bare_job_id=job_id,
+        named_job_id=job_id,
         expires_ms=getattr(result, "expires_at", 0),
         paths=paths,
         warnings=_dry_run_warnings(result),

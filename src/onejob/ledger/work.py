@@ -171,19 +171,22 @@ class WorkOperations(LedgerBase):
         result: Any = None,
         *,
         error: str | None = None,
+        message: str = "",
         final: bool = False,
         retry_after: timedelta | None = None,
         cost: Amount | None = None,
     ) -> JobView:
         """Report how the attempt ended. After an error the job is retried while attempts are left, unless it is final.
 
-        A result that comes with an error is stored if the job has then ended.
+        `message`, of an exception, is for operators only: see `failures`. A result that comes with an error is stored if
+        the job has then ended.
         """
         command = Finish(
             **self._fence_fields(attempt),
             outcome=FinishOutcome.SUCCESS if error is None else FinishOutcome.FAILED,
             result=encode_result(result),
             error=error or "",
+            message="" if error is None else message,
             final=final,
             retry_ms=0 if retry_after is None else checked_delay(max(to_duration_ms("retry_after", retry_after), 1)),
             cost=None if cost is None else to_micros("cost", cost),
@@ -202,7 +205,7 @@ class WorkOperations(LedgerBase):
     ) -> JobView:
         """Decide as an operator about a lost job: it succeeded, it failed, or it runs again.
 
-        With a key, a repetition changes nothing and returns the job as it is.
+        With a key, a retry changes nothing and returns the job as it is.
         """
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         command = Resolve(

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from onejob.core.errors import Invalid
+from onejob.core.key import KEY_CHARS_MAX
 from onejob.ledger import Ledger
 
 from .asgi import read_key, request_fingerprint
@@ -20,6 +21,43 @@ from .exchange import MiddlewareExchange, read_body, send_response, without_resp
 from .layer import IdempotencyLayer, LayerOptions
 from .problems import LayerResponse
 from .rules import SAFE_METHODS, Need, Rule
+
+HEADER = "idempotency-key"
+KEY_PARAMETER: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "One key for each intended request, the same on every retry: the request is done once, and a duplicate gets "
+    "the stored response.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX},
+}
+_PROBLEM = {
+    "application/problem+json": {
+        "schema": {
+            "type": "object",
+            "properties": {
+                **{name: {"type": "string"} for name in ("type", "title", "detail")},
+                "status": {"type": "integer"},
+                "error": {"type": "object"},
+            },
+        }
+    }
+}
+_VALIDATION_ERROR = {
+    "application/json": {
+        "schema": {"type": "object", "properties": {"detail": {"type": "array", "items": {"type": "object"}}}}
+    }
+}
+
+
+def key_responses(mismatch_status: int) -> dict[int | str, dict[str, Any]]:
+    """The responses of the layer itself, for OpenAPI. FastAPI documents its own 422 only where no other one is."""
+    causes = {409: ["a request with this key is in progress, see `Retry-After`"], 422: ["the request is not valid"]}
+    causes.setdefault(mismatch_status, []).append("the key was used for another request")
+    content = {422: _PROBLEM | _VALIDATION_ERROR}
+    return {
+        status: {"description": " or ".join(texts).capitalize(), "content": content.get(status, _PROBLEM)}
+        for status, texts in causes.items()
+    }
 
 
 class _KeyedRequest(NamedTuple):
@@ -56,6 +94,18 @@ class IdempotentRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, self._wrap_endpoint(endpoint), **options)
+        if self.rule.key is not Need.OFF and set(self.methods or ()) - SAFE_METHODS:
+            self._document_key()
+
+    def _document_key(self) -> None:
+        """Add the header and the responses of the key to OpenAPI; what the application says itself stays."""
+        extra = dict(self.openapi_extra or {})
+        parameters = list(extra.get("parameters", ()))
+        declared = [field.alias for field in self.dependant.header_params] + [one.get("name", "") for one in parameters]
+        if HEADER not in map(str.lower, declared):
+            parameters.append(KEY_PARAMETER | {"required": self.rule.key is Need.REQUIRED})
+        self.openapi_extra = extra | {"parameters": parameters}
+        self.responses = key_responses(self.layer.mismatch_status) | self.responses
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = None

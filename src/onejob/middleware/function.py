@@ -1,7 +1,8 @@
 """The decorator `@idempotent(ledger, key=…, scope=…)`: a function is called once per key."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -13,7 +14,7 @@ from onejob.core.fingerprint import encode_input
 from onejob.core.key import KeyLike
 from onejob.core.typed_json import build_json_decoder
 from onejob.core.views import HeldKey
-from onejob.errors import SubmissionError
+from onejob.errors import IdempotencyConflict, SubmissionError
 from onejob.ledger import Ledger
 from onejob.ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from onejob.ledger.parse import Submission
@@ -68,7 +69,7 @@ class _CallSpec(Struct, frozen=True, kw_only=True):
     def decode_result(self, key: str, receipt: bytes) -> Any:
         stored = unpack_response(receipt)
         if stored.body is None:
-            raise ResultNotRetained("this call has completed, but its result was not stored; do not repeat it", key=key)
+            raise ResultNotRetained("this call has completed, but its result was not stored; do not retry it", key=key)
         return self.decode_returned(stored.body)
 
     def rejection(self, error: Exception) -> FinalRejection:
@@ -122,7 +123,8 @@ def _wrap_async(
     @wraps(function)
     async def once(*args: Any, **kwargs: Any) -> Any:
         submission = spec.submission(args, kwargs)
-        reserved = await ledger.reserve(submission, lease=lease, job=False)
+        with _describing_conflict(spec.name):
+            reserved = await ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
             return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
@@ -150,7 +152,8 @@ def _wrap_sync(
     @wraps(function)
     def once(*args: Any, **kwargs: Any) -> Any:
         submission = spec.submission(args, kwargs)
-        reserved = ledger.reserve(submission, lease=lease, job=False)
+        with _describing_conflict(spec.name):
+            reserved = ledger.reserve(submission, lease=lease, job=False)
         if not isinstance(reserved, HeldKey):
             return spec.decode_result(str(submission.idempotency_key or ""), reserved.receipt)
         result: Any = None
@@ -170,6 +173,18 @@ def _wrap_sync(
         return result
 
     return once
+
+
+@contextmanager
+def _describing_conflict(name: str) -> Iterator[None]:
+    """A conflict of calls concerns arguments: there is neither a job nor a body."""
+    try:
+        yield
+    except IdempotencyConflict as conflict:
+        message = (
+            f"this key was used to call {name} with other arguments; use a new key, or call it with the same arguments"
+        )
+        raise IdempotencyConflict(key=conflict.key, job_id="", message=message) from None
 
 
 def _pack_result(result: Any) -> bytes:

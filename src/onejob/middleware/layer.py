@@ -101,7 +101,7 @@ class IdempotencyLayer:
             raise Invalid("headers", "a cookie may be a session and is never stored; remove set-cookie")
         self.body_bytes_max = body_bytes_max
         self.answer_bytes_max = min(answer_bytes_max, RECEIPT_BYTES_MAX)
-        self._mismatch_status = mismatch_status
+        self.mismatch_status = mismatch_status
         self.verdicts = checked_verdicts(verdicts or {})
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -177,7 +177,7 @@ class IdempotencyLayer:
                 scope=scope_name(scope),
                 key=checked_key(key),
                 fingerprint=fingerprint,
-                ttl_ms=window_ms(window),
+                ttl_ms=None if window is None else window_ms(window),
                 lease_ms=self._lease_ms or ledger.lease_ms,
             )
             if isinstance(reserved, KeyHeld):
@@ -185,7 +185,7 @@ class IdempotencyLayer:
             decode = _decode_replay_cached if len(reserved.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
             return decode(reserved.receipt, reserved.expires_at)
         except OnejobError as error:
-            return error_response(error, mismatch_status=self._mismatch_status)
+            return error_response(error, mismatch_status=self.mismatch_status)
 
     def replayable_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         replayable = self._replayable_headers

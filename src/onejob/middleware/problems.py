@@ -48,11 +48,11 @@ def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse
         case Invalid():
             return problem_response("VALIDATION_ERROR", str(error))
         case IdempotencyConflict():
-            message = "this key was used for another request; use a new key, or repeat the first request"
+            message = "this key was used for another request; use a new key, or send the first request again"
             return problem_response("CONFLICT", message, status=mismatch_status)
         case SubmissionInProgress():
             wait = max(1, min(RETRY_AFTER_MAX, ceil(error.retry_after)))
-            message = "the first request with this key is still running; repeat the same request after Retry-After"
+            message = "the first request with this key is still running; retry the same request after Retry-After"
             return problem_response("IN_PROGRESS", message, retry_after=wait)
     log.error("acquiring a key failed: %s", error)
     return unavailable_response(error)
@@ -60,7 +60,7 @@ def error_response(error: OnejobError, *, mismatch_status: int) -> LayerResponse
 
 def unavailable_response(error: BaseException) -> LayerResponse:
     wait = None if isinstance(error, StoreRefused) else 1
-    message = "the store is unavailable and the outcome is unknown; repeat with the same key"
+    message = "the store is unavailable and the outcome is unknown; retry with the same key"
     return problem_response("SERVICE_UNAVAILABLE", message, retry_after=wait)
 
 
@@ -68,7 +68,7 @@ def replay_response(stored: StoredResponse, expires: bytes) -> LayerResponse:
     """The stored response; a 410 if only its tombstone was stored."""
     expires_header = (b"idempotency-expires", expires)
     if stored.body is None:
-        message = "this request was done, but its response was a stream or too large to store; do not repeat it"
+        message = "this request was done, but its response was a stream or too large to store; do not retry it"
         gone = problem_response("RESPONSE_NOT_RETAINED", message, originalStatus=stored.status)
         return gone._replace(headers=(*gone.headers, REPLAYED, expires_header))
     return _build_response(stored.status, (*stored.headers, NO_STORE, REPLAYED, expires_header), stored.body)

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.reserve import Verdict
-from onejob.core.timestamps import checked_timedelta
-from onejob.ledger.parse import Submission, parse_ttl_ms
+from onejob.ledger.parse import parse_window_ms
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 PATTERNS_MAX = 1024
@@ -28,7 +27,7 @@ class Rule(Struct, frozen=True):
 
     where: str
     key: Need = Need.OPTIONAL
-    window: timedelta | None = None  # None: 24 hours
+    window: timedelta | None = None  # None: the default of the ledger, 24 hours unless it was opened with another
 
     def __post_init__(self) -> None:
         methods, _ = _pattern(self.where)
@@ -38,7 +37,8 @@ class Rule(Struct, frozen=True):
             raise Invalid(
                 "where", f"{', '.join(sorted(methods & SAFE_METHODS))} is a safe method and takes no key; remove it"
             )
-        window_ms(self.window)
+        if self.window is not None:
+            window_ms(self.window)
 
     def covers(self, method: str, path: str) -> bool:
         methods, pattern = _pattern(self.where)
@@ -68,10 +68,8 @@ def checked_verdicts(verdicts: Mapping[int, Verdict]) -> Mapping[int, Verdict]:
 
 
 @lru_cache(PATTERNS_MAX)
-def window_ms(window: timedelta | None) -> int:
-    if window is not None:
-        checked_timedelta("window", window)
-    return parse_ttl_ms(Submission(type="", idempotency_ttl=window))
+def window_ms(window: timedelta) -> int:
+    return parse_window_ms("window", window)
 
 
 @lru_cache(PATTERNS_MAX)

@@ -80,10 +80,10 @@ class FaultyEngine:
             await asyncio.sleep(self._delays.popleft())
         fault = self._faults.popleft() if self._faults else Fault.NONE
         if fault is Fault.BEFORE:
-            raise Unavailable("injected fault: nothing was done; repeat")
+            raise Unavailable("injected fault: nothing was done; retry")
         replies = await self._engine.execute(commands, on_timeout=on_timeout)
         if fault is Fault.AFTER:
-            raise Unknown("injected fault: committed, but the reply was lost; repeat the same commands")
+            raise Unknown("injected fault: committed, but the reply was lost; retry the same commands")
         return replies
 
     async def scan(self, query: Query[T], /) -> Page[T]:

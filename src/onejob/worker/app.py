@@ -21,12 +21,18 @@ from .worker import Worker, WorkerOptions
 
 
 class App:
-    """`describe` turns an exception into the stored error; the default is its type and place, never its message."""
+    """`describe` turns an exception into the error that everybody sees; by default its type and place.
 
-    def __init__(self, *, describe: Callable[[BaseException], str] = describe_exception) -> None:
+    The message of an exception may repeat the input. It is stored apart, for operators only, if `keep_messages`.
+    """
+
+    def __init__(
+        self, *, describe: Callable[[BaseException], str] = describe_exception, keep_messages: bool = True
+    ) -> None:
         self.handlers: dict[str, Handler] = {}
         self.schedules: dict[str, Schedule] = {}
         self.describe = describe
+        self.keep_messages = keep_messages
 
     def job(
         self,

@@ -22,7 +22,7 @@ from onejob.ledger.work import Attempt, attempt_fence_fields, encode_result
 
 from .context import Context
 from .exceptions import AttemptCancelled, Fatal, Retry
-from .handlers import Handler, describe_exception
+from .handlers import Handler, describe_exception, exception_message
 
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
@@ -44,6 +44,7 @@ class AttemptReporter:
         actor: str,
         retention_ms: int,
         describe: Callable[[BaseException], str],
+        keep_messages: bool,
         threads_max: int,
     ) -> None:
         self.gate = gate
@@ -51,6 +52,7 @@ class AttemptReporter:
         self.actor = actor
         self.retention_ms = retention_ms
         self.describe = describe
+        self.keep_messages = keep_messages
         self.counts: Counter[str] = Counter()
         self._threads_max = threads_max
         self._thread_pool: ThreadPoolExecutor | None = None
@@ -188,7 +190,8 @@ class RunningAttempt:
             if self._stop_reason is not None:
                 return self._stopped_command()
             log.warning("job %s failed: %s", self.attempt.job_id, describe_exception(error))
-            return self._failed_command(self._reporter.describe(error))
+            message = exception_message(error) if self._reporter.keep_messages else ""
+            return self._failed_command(self._reporter.describe(error), message=message)
 
     async def _call_function(self, arguments: dict[str, Any]) -> Any:
         if self.handler.is_async:
@@ -214,8 +217,8 @@ class RunningAttempt:
                 return self._failed_command("the handler cancelled itself")
         return None
 
-    def _failed_command(self, error: str, *, final: bool = False, retry_ms: int = 0) -> Finish:
-        return self._finish_command(FinishOutcome.FAILED, error=error, final=final, retry_ms=retry_ms)
+    def _failed_command(self, error: str, *, message: str = "", final: bool = False, retry_ms: int = 0) -> Finish:
+        return self._finish_command(FinishOutcome.FAILED, error=error, message=message, final=final, retry_ms=retry_ms)
 
     def _finish_command(self, outcome: FinishOutcome, **options: Any) -> Finish:
         return Finish(

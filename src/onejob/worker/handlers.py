@@ -15,6 +15,7 @@ from onejob.core.key import KeyLike
 from onejob.core.states import Delivery
 from onejob.core.typed_json import JsonMismatch, build_json_decoder, check_encodable
 from onejob.core.views import Receipt
+from onejob.core.work import MESSAGE_CHARS_MAX
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.ledger.parse import ATTEMPTS_DEFAULT, JobOptions, SubmissionOptions
@@ -144,3 +145,11 @@ def describe_exception(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"[:_ERROR_CHARS_MAX]
+
+
+def exception_message(error: BaseException) -> str:
+    """The message of an exception; empty if it has none, or cannot be converted to text."""
+    try:
+        return str(error)[:MESSAGE_CHARS_MAX]
+    except Exception:  # noqa: BLE001 - an exception may fail at anything, and its job must be reported all the same
+        return ""

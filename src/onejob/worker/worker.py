@@ -13,6 +13,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
+from onejob.ledger.workers import WorkerPresence
 
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
@@ -78,14 +79,28 @@ class Worker:
             actor=str(Actor.system(name)),
             retention_ms=self._runtime.retention_ms,
             describe=app.describe,
+            keep_messages=app.keep_messages,
             threads_max=concurrency,
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
         self._scheduler = Scheduler(tuple(app.schedules.values()), queue, tenant=self._tenant)
+        self._presence = self._build_presence(name)
         self._capacity_freed = asyncio.Event()
         self._stopping = False
         self._idle_task: asyncio.Task[None] | None = None
+
+    def _build_presence(self, name: str) -> WorkerPresence:
+        return WorkerPresence(
+            self._runtime.gate,
+            id=self._runtime.ids.nonce(),
+            name=name,
+            types=self._types,
+            concurrency=self._concurrency,
+            tenant=self._tenant,
+            running=lambda: self.running,
+            counts=self.counts,
+        )
 
     @property
     def running(self) -> int:
@@ -109,12 +124,16 @@ class Worker:
         heartbeat.add_done_callback(self._on_heartbeat_exit)
         scheduler = asyncio.create_task(self._scheduler.run())
         scheduler.add_done_callback(self._on_scheduler_exit)
+        announcing = asyncio.create_task(self._presence.announce_until_cancelled())
         try:
             await self._claim_until_stopped()
             scheduler.cancel()
             await self._shut_down()
+            announcing.cancel()
+            await self._presence.withdraw()
         finally:
             scheduler.cancel()
+            announcing.cancel()
             heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()

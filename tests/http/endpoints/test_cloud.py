@@ -328,7 +328,7 @@ async def test_a_rate_of_requests_does_not_forbid_a_retry(durable_url: str) -> N
         await service.set_limits()
         first = await service.submit("c")
         reply = await service.submit("d")
-        assert "repeat with the same key" in str(reply.error)
+        assert "retry with the same key" in str(reply.error)
         assert (await service.submit("c")).job_id == first.job_id
 
 
@@ -365,7 +365,7 @@ async def test_a_store_error_is_no_success_and_reveals_no_location(
         monkeypatch.setattr(service.ledger._gate, "execute_one", fails)
         reply = await service.submit("k")
         assert not reply.success
-        assert "repeat with the same key" in str(reply.error)
+        assert "retry with the same key" in str(reply.error)
         assert "secret" not in str(reply.error)
 
 

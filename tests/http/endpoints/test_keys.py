@@ -38,6 +38,9 @@ async def test_the_history_of_a_key_is_shown(queue: onejob.Ledger, client: Clien
     shown = (await client.get(key_path("k"))).body
     assert (shown["key"], shown["scope"], shown["status"]) == ("k", "t", "committed")
     assert (shown["hits"], shown["conflicts"], shown["eventsTotal"]) == (1, 1, 2)
+    (conflict,) = shown["recentConflicts"]
+    assert (conflict["actor"], conflict["paths"]) == ("client:local", ["/input"])
+    assert conflict["at"] >= shown["firstSeen"]
     assert (shown["actor"], shown["user"], shown["heldUntil"]) == ("client:local", "local", None)
     assert shown["firstSeen"] == made.body["job"]["createdAt"]
     assert shown["expiresAt"] == made.body["idempotency"]["expiresAt"]

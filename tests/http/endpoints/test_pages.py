@@ -100,7 +100,10 @@ def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(
     assert "orders/7" in element(dom, "jobs")
     assert "<img" not in dom
     history = dom.partition('id="history"')[2]
-    assert "1 repetition, 1 conflict" in history
+    assert "1 duplicate, 1 conflict" in history
+    assert "conflict, another body under the key" in history
+    assert "/input/amount" in history
+    assert "Show the input and the failures" in history
     assert "submitted" in history
     assert "window ends" in history
 

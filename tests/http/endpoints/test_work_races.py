@@ -89,12 +89,12 @@ async def test_each_request_needs_its_role_and_its_tenant(queue: onejob.Ledger) 
         claim = {"types": ["t"], "start": True}
         (claimed,) = (await guarded.post("/api/work/claim", claim, keys["acme", Role.WORKER])).body["jobs"]
         for route in ROUTES:
-            assert route.act is not None
+            assert route.permission is not None
             path = route.path.replace("{id}", claimed["job"]["id"])
             assert (await guarded.post(path, {})).status == 401
             for role in Role:
                 foreign = await guarded.post(path, _body_for(path, claimed), keys["rival", role])
-                if not has_permission(frozenset({role}), route.act):
+                if not has_permission(frozenset({role}), route.permission):
                     assert foreign.code == "FORBIDDEN"
                 elif "{id}" in route.path:
                     assert foreign.code == "NOT_FOUND"

@@ -208,7 +208,7 @@ async def test_out_of_memory_is_a_503_that_can_be_repeated(queue: onejob.Ledger,
     assert b"retry-after: 1\r\n" in given
     (given,) = await SocketlessClient(app).ask(request("POST", "/large", b"{}"))
     assert given.startswith(b"HTTP/1.1 503 ")
-    assert b"look before you repeat" in given, "without a key it may be done twice"
+    assert b"look before you retry" in given, "without a key it may be done twice"
 
 
 @pytest.mark.parametrize("callback", ["on_header", "on_body", "on_message_complete"])

@@ -18,6 +18,7 @@ from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
+from onejob.engines.sql import ScanPlan
 from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
 from . import queries
@@ -127,7 +128,7 @@ async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitab
         except Exception as error:
             if call.committing and is_outcome_unknown(error):
                 connector.terminate()
-                raise Unknown(f"{connector.display_url} was lost during a commit ({error}); repeat it") from error
+                raise Unknown(f"{connector.display_url} was lost during a commit ({error}); retry it") from error
             if is_missing_table(error):
                 connector.doubt_ledger()
             if not is_connection_loss(error):
@@ -155,7 +156,7 @@ async def _execute_one_by_one(
 
 
 def _failed_midway(error: Unavailable) -> Unknown:
-    return Unknown(f"the store failed in the middle of a batch ({error}); repeat it")
+    return Unknown(f"the store failed in the middle of a batch ({error}); retry it")
 
 
 PART_LOCK_TIMEOUT_MS = 50
@@ -251,7 +252,7 @@ class SplitBatch:
             return FactsLocked(self._locked_now[id], (id,))
         if self.is_out_of_time and self._locked_before.are_named_by(command):
             return FactsLocked(
-                "other transactions hold many of these facts: nothing was done; see what hangs, then repeat"
+                "other transactions hold many of these facts: nothing was done; see what hangs, then retry"
             )
         try:
             (result,) = await self._write([command], SINGLE_LOCK_TIMEOUT_MS)
@@ -359,7 +360,7 @@ class PostgresEngine(EngineBase):
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while writers:
             if asyncio.get_running_loop().time() >= until:
-                raise Unavailable(f"others are still writing to {self._url.display_url}; repeat")
+                raise Unavailable(f"others are still writing to {self._url.display_url}; retry")
             await asyncio.sleep(_BARRIER_POLL_SECONDS)
             writers = await self._list_writers(writers, concerned)
 
@@ -423,18 +424,26 @@ class PostgresEngine(EngineBase):
         return results
 
     async def _scan(self, query: Query[Any], call: CallState) -> Page[Any]:
-        oldest_id, rows = b"", []
+        plan, rows = ScanPlan(), []
         async with self._borrow_reader(call) as store:
             try:
-                if (statement := queries.build_oldest_id_statement(self._statements, query)) is not None:
-                    oldest = await self._fetch_rows(store, statement, call)
-                    oldest_id = oldest[0][0] if oldest else b""
-                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, oldest_id), call)
+                plan = await self._plan_scan(store, query, call)
+                rows = await self._fetch_rows(store, queries.build_statement(self._statements, query, plan), call)
             except Exception as error:
                 if not is_unstorable_text(error):
                     raise
                 # A text that cannot be stored was never stored, so nothing matches it.
-        return queries.build_page(query, rows, oldest_id)
+        return queries.build_page(query, rows, plan)
+
+    async def _plan_scan(self, store: PostgresStore, query: Query[Any], call: CallState) -> ScanPlan:
+        steps = queries.plan_scan(self._statements, query)
+        try:
+            statement = next(steps)
+            while True:
+                statement = steps.send(await self._fetch_rows(store, statement, call))
+        except StopIteration as done:
+            plan: ScanPlan = done.value
+            return plan
 
     async def _list_writers(self, only: list[str] | None, concerned: list[Any]) -> list[str]:
         """The transactions that may write jobs of those concerned, or those of `only` that still do."""
@@ -475,8 +484,8 @@ class PostgresEngine(EngineBase):
         """A commit that was sent may still succeed; a call that has sent none will send none any more."""
         cause = f"{self._url.display_url} has not answered for {ANSWER_SECONDS:.0f} s"
         if call.committing or call.has_committed:
-            return Unknown(f"{cause}; repeat it")
-        return Unavailable(f"{cause}: nothing was done; repeat")
+            return Unknown(f"{cause}; retry it")
+        return Unavailable(f"{cause}: nothing was done; retry")
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -490,7 +499,7 @@ def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
         return cast("list[AnyReply]", results)
     if len(failures) == len(results):
         raise failures[0]
-    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); repeat all of it", results)
+    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); retry all of it", results)
 
 
 async def _run_to_completion(work: Coroutine[Any, Any, T], future: "asyncio.Future[T]") -> None:

@@ -82,7 +82,7 @@ async def read_server_settings(connection: Any) -> ServerSettings:
 
 def refuse_unsafe_settings(display_url: str, settings: ServerSettings, declared: Durability | None) -> None:
     for violation, act in find_violations(settings, declared):
-        raise StoreRefused(f"{display_url} cannot be used safely: {violation}; {act}, then repeat")
+        raise StoreRefused(f"{display_url} cannot be used safely: {violation}; {act}, then retry")
 
 
 def durability_warning(settings: ServerSettings, declared: Durability | None) -> str:

@@ -15,17 +15,17 @@ _DRIVER_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, 
 _READ_ONLY_STATE = "25006"
 _ATTACHMENT_CONSTRAINT = "attachment_place"
 _NEXT_ACTS = {
-    "25006": "it accepts no writes: it is a standby, or was demoted; name all hosts in the URL, then repeat",
+    "25006": "it accepts no writes: it is a standby, or was demoted; name all hosts in the URL, then retry",
     "28": "authentication failed; fix the user or the password in the URL, and pg_hba.conf",
     "3D": "the database does not exist; create it, or fix the URL",
     "3F": "the schema does not exist; create it, or run `onejob migrate`",
-    "42501": "this role lacks a privilege; grant it what docs/production.md names, then repeat",
+    "42501": "this role lacks a privilege; grant it what docs/production.md names, then retry",
     "42P01": "the tables do not exist; run `onejob migrate`",
     "42883": "the functions do not exist; run `onejob migrate`",
-    "53100": "its disk is full; free some space, then repeat",
-    "53300": "it has no connections left; raise max_connections or use fewer processes, then repeat",
-    SQLSTATE_LOCK_TIMEOUT: "another transaction has held locks on the same rows for too long; repeat, and see what hangs",
-    "57014": "a statement timed out; repeat, and see what it waits for",
+    "53100": "its disk is full; free some space, then retry",
+    "53300": "it has no connections left; raise max_connections or use fewer processes, then retry",
+    SQLSTATE_LOCK_TIMEOUT: "another transaction has held locks on the same rows for too long; retry, and see what hangs",
+    "57014": "a statement timed out; retry, and see what it waits for",
 }
 
 
@@ -74,10 +74,10 @@ def to_engine_error(display_url: str, error: BaseException) -> Unavailable:
     """The error for a batch that was certainly not committed."""
     state = sqlstate_of(error)
     act = next((act for begin, act in _NEXT_ACTS.items() if state.startswith(begin)), "")
-    text = f"{display_url} cannot be used ({_describe(error)}): nothing was done; {act or 'fix it, then repeat'}"
+    text = f"{display_url} cannot be used ({_describe(error)}): nothing was done; {act or 'fix it, then retry'}"
     if state == SQLSTATE_LOCK_TIMEOUT:
         return FactsLocked(text, getattr(error, "locked_ids", ()))
-    # Repeating does not help; an operator must act.
+    # A retry does not help; an operator must act.
     return StoreRefused(text) if state[:2] in ("28", "3D", "3F", "42") else Unavailable(text)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from onejob.core.facts import Kind
 from onejob.engine import ListBacklogs, ListReadyJobs, Query
-from onejob.engines.sql import CLAIMABLE_CONDITION, build_oldest_id_query, build_query
+from onejob.engines.sql import CLAIMABLE_CONDITION, PlanSteps, ScanPlan, build_query
 from onejob.engines.sql import build_page as build_page
+from onejob.engines.sql import plan_scan as plan_any_scan
 
 from .statements import Statements
 
+_NO_PLAN = ScanPlan()
 _TYPES = "(SELECT DISTINCT unnest($1::text[]) AS name) AS requested"
 
 
@@ -33,11 +35,17 @@ class PostgresWriter:
         self.values.append(value)
         return f"${len(self.values)}"
 
+    def hex(self, column: str) -> str:
+        return f"encode({column}, 'hex')"
+
+    def position(self, needle: bytes, column: str) -> str:
+        return f"position({self.bind(needle)}::bytea IN {column})"
+
     def bind_one_of(self, values: Sequence[bytes]) -> str:
         return f"= ANY ({self.bind(list(values))}::bytea[])"
 
 
-def build_statement(statements: Statements, query: Query[Any], oldest_id: bytes = b"") -> tuple[str, list[Any]]:
+def build_statement(statements: Statements, query: Query[Any], plan: ScanPlan = _NO_PLAN) -> tuple[str, list[Any]]:
     """The statement for a query, and its values. It selects one row more than the limit, to see if there is more."""
     sql = PostgresWriter(statements)
     match query:
@@ -46,15 +54,12 @@ def build_statement(statements: Statements, query: Query[Any], oldest_id: bytes 
         case ListBacklogs():
             text, values = _backlogs_sql(statements, query, sql.now)
         case _:
-            text, values = build_query(sql, query, oldest_id), sql.values
+            text, values = build_query(sql, query, plan), sql.values
     return f"{text} LIMIT {query.limit + 1}", values
 
 
-def build_oldest_id_statement(statements: Statements, query: Query[Any]) -> tuple[str, list[Any]] | None:
-    """Select the oldest job that a filtered page may examine; None if the page may examine all."""
-    sql = PostgresWriter(statements)
-    text = build_oldest_id_query(sql, query)
-    return None if text is None else (text, sql.values)
+def plan_scan(statements: Statements, query: Query[Any]) -> PlanSteps:
+    return plan_any_scan(query, lambda: PostgresWriter(statements))
 
 
 def _ready_jobs_sql(statements: Statements, query: ListReadyJobs, now: str) -> tuple[str, list[Any]]:

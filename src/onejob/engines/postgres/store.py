@@ -73,7 +73,7 @@ class CallState:
 
     def raise_if_timed_out(self) -> None:
         if self.timed_out:
-            raise Unavailable("the caller has timed out: nothing was done; repeat")
+            raise Unavailable("the caller has timed out: nothing was done; retry")
 
     def begin_commit(self) -> None:
         self.raise_if_timed_out()
@@ -241,7 +241,7 @@ class PostgresStore:
             except asyncpg.PostgresError as error:
                 if not is_write_conflict(error) or not retries_left:
                     raise
-        raise Unavailable("other transactions keep changing the same facts: nothing was done; repeat")
+        raise Unavailable("other transactions keep changing the same facts: nothing was done; retry")
 
     async def read(
         self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
@@ -413,7 +413,7 @@ class PostgresStore:
         tag = await connection.execute("COMMIT")
         call.committing = False
         if tag != "COMMIT":
-            raise Unavailable(f"{self.connector.display_url} rolled a batch back: nothing was done; repeat")
+            raise Unavailable(f"{self.connector.display_url} rolled a batch back: nothing was done; retry")
         call.has_committed = True
         self._raise_if_outcome_unknown(warnings, None)
 
@@ -432,15 +432,15 @@ class PostgresStore:
     def _refuse_without_standby(self, standbys: str) -> None:
         if self._declared_durability is Durability.QUORUM and not standbys:
             self.connector.terminate()
-            raise StoreRefused(f"{self.connector.display_url} no longer waits for a standby: nothing was done; repeat")
+            raise StoreRefused(f"{self.connector.display_url} no longer waits for a standby: nothing was done; retry")
 
     def _raise_if_outcome_unknown(self, warnings: int, standbys: str | None) -> None:
         """Raise if a commit that the server confirmed may be on no standby."""
         if self.connector.warning_count != warnings:
-            raise Unknown(f"{self.connector.display_url} committed with a warning: it may be on no standby; repeat it")
+            raise Unknown(f"{self.connector.display_url} committed with a warning: it may be on no standby; retry it")
         if standbys == "" and self._declared_durability is Durability.QUORUM:
             self.connector.terminate()
-            raise Unknown(f"{self.connector.display_url} no longer waits for a standby; repeat it")
+            raise Unknown(f"{self.connector.display_url} no longer waits for a standby; retry it")
 
 
 def _is_single_kind(footprints: Sequence[Footprint]) -> bool:

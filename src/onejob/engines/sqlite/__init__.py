@@ -346,7 +346,7 @@ class SqliteStore:
         if isinstance(failure, _COMMAND_ERRORS) or not isinstance(failure, (apsw.Error, Unavailable, Unknown)):
             return
         if executed and not isinstance(failure, Unknown):
-            raise Unknown(f"the store failed in the middle of a batch ({failure}); repeat it") from failure
+            raise Unknown(f"the store failed in the middle of a batch ({failure}); retry it") from failure
         raise failure
 
     def _read_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
@@ -388,7 +388,7 @@ class SqliteStore:
             self.db.execute("COMMIT")
         except apsw.IOError as error:
             # The last frame may have reached the disk although its sync failed.
-            raise Unknown(f"the disk failed during a commit ({error}); repeat with the same key") from error
+            raise Unknown(f"the disk failed during a commit ({error}); retry with the same key") from error
 
     def _rollback(self) -> None:
         if self.db.in_transaction:
@@ -551,7 +551,7 @@ class FairFileLock:
             if clock.monotonic() > until:
                 raise Unavailable(
                     f"another process has held the write lock for {self._timeout:.0f} s; "
-                    "see whether it hangs, then repeat"
+                    "see whether it hangs, then retry"
                 )
             clock.sleep(pause)
             pause = min(pause * 2, _LOCK_POLL_SECONDS_MAX)

@@ -13,7 +13,7 @@ import apsw
 from onejob.core.facts import Job, Kind
 from onejob.engine import Backlog, ListBacklogs, ListReadyJobs, Page, Query
 from onejob.engines.codec import columns, fact_from_row
-from onejob.engines.sql import CLAIMABLE_CONDITION, build_oldest_id_query, build_page, build_query, select_from
+from onejob.engines.sql import CLAIMABLE_CONDITION, ScanPlan, build_page, build_query, plan_scan, select_from
 
 _FROM_CLAIMABLE = f"FROM job WHERE type = ? AND tenant = ? AND {CLAIMABLE_CONDITION}"
 # The next lower priority with claimable jobs of a tenant, and the earliest run_at among them.
@@ -24,6 +24,7 @@ READY_AT_PRIORITY = (
 )
 NEXT_TENANT = f"SELECT tenant FROM job WHERE type = ? AND tenant > ? AND {CLAIMABLE_CONDITION} ORDER BY tenant LIMIT 1"
 _INT64_MAX = 2**63 - 1
+_NO_PLAN = ScanPlan()
 
 
 class SqliteWriter:
@@ -46,6 +47,12 @@ class SqliteWriter:
         self.values.append(value)
         return f"?{len(self.values)}"
 
+    def hex(self, column: str) -> str:
+        return f"hex({column})"
+
+    def position(self, needle: bytes, column: str) -> str:
+        return f"instr({column}, {self.bind(needle)})"
+
     def bind_one_of(self, values: Sequence[Any]) -> str:
         return f"IN ({', '.join(map(self.bind, values))})"
 
@@ -55,12 +62,12 @@ def run_query(db: apsw.Connection, query: Query[Any], now: int) -> Page[Any]:
         return list_backlogs(db, query, now)
     if isinstance(query, ListReadyJobs) and query.tenant is not None:
         return list_ready_jobs(db, query, query.tenant, now)
-    oldest_id = _fetch_oldest_id(db, query)
-    rows = db.execute(*build_statement(query, now, oldest_id)).fetchall()
-    return build_page(query, rows, oldest_id)
+    plan = _plan_scan(db, query)
+    rows = db.execute(*build_statement(query, now, plan)).fetchall()
+    return build_page(query, rows, plan)
 
 
-def build_statement(query: Query[Any], now: int, oldest_id: bytes = b"") -> tuple[str, list[Any]]:
+def build_statement(query: Query[Any], now: int, plan: ScanPlan = _NO_PLAN) -> tuple[str, list[Any]]:
     """The statement for a query, and its values. It selects one row more than the limit, to see if there is more."""
     sql = SqliteWriter(now)
     if isinstance(query, ListReadyJobs):
@@ -69,15 +76,19 @@ def build_statement(query: Query[Any], now: int, oldest_id: bytes = b"") -> tupl
             f"AND run_at <= {sql.now} AND lease_until < {sql.now} ORDER BY priority DESC, run_at, id"
         )
     else:
-        text = build_query(sql, query, oldest_id)
+        text = build_query(sql, query, plan)
     return f"{text} LIMIT {sql.bind(query.limit + 1)}", sql.values
 
 
-def _fetch_oldest_id(db: apsw.Connection, query: Query[Any]) -> bytes:
-    sql = SqliteWriter(0)
-    text = build_oldest_id_query(sql, query)
-    row: Any = None if text is None else db.execute(text, sql.values).fetchone()
-    return b"" if row is None else row[0]
+def _plan_scan(db: apsw.Connection, query: Query[Any]) -> ScanPlan:
+    steps = plan_scan(query, lambda: SqliteWriter(0))
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(db.execute(*statement).fetchall())
+    except StopIteration as done:
+        plan: ScanPlan = done.value
+        return plan
 
 
 def list_ready_jobs(db: apsw.Connection, query: ListReadyJobs, tenant: str, now: int) -> Page[Job]:

@@ -344,13 +344,11 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreRefused(f"{path} is damaged ({error}); restore it from a backup, then open it again")
         case apsw.FullError():
-            return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then repeat")
+            return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then retry")
         case apsw.BusyError() | apsw.LockedError():
             return Unavailable(
-                f"{path} is locked by another program: nothing was done; end its transaction, then repeat"
+                f"{path} is locked by another program: nothing was done; end its transaction, then retry"
             )
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
-            return Unavailable(
-                f"{path} cannot be written ({error}): nothing was done; fix its permissions, then repeat"
-            )
-    return Unavailable(f"{path} cannot be used ({error}): nothing was done; fix it, then repeat")
+            return Unavailable(f"{path} cannot be written ({error}): nothing was done; fix its permissions, then retry")
+    return Unavailable(f"{path} cannot be used ({error}): nothing was done; fix it, then retry")

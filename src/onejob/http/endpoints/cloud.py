@@ -145,7 +145,7 @@ class CloudEndpoints:
                 watch = ledger.is_holder_alive(submission, seconds=seconds)
                 if await self._preparations.wait_unless_stopping(watch):
                     raise
-        raise NotPrepared("other requests kept taking this key; repeat with the same key")
+        raise NotPrepared("other requests kept taking this key; retry with the same key")
 
     async def _find_receipt(self, ledger: Ledger, submission: Submission, reason: str) -> Receipt:
         """The stored outcome of the key, if this server cannot prepare its job."""
@@ -187,7 +187,7 @@ async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut
         return _receipt_out(found)
     if found.outcome is Outcome.IN_PROGRESS:
         return await _report_in_progress(ledger, found.job_id)
-    raise NotPrepared("another server took this key over and failed; repeat with the same key")
+    raise NotPrepared("another server took this key over and failed; retry with the same key")
 
 
 def _receipt_out(receipt: Receipt, warnings: tuple[LimitWarning, ...] = ()) -> CloudOut:

@@ -1,9 +1,9 @@
 """Endpoints for jobs: submit, list, get, wait for the end, cancel, read result and log."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from msgspec import Raw
+from msgspec import Raw, ValidationError, convert
 
 from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
@@ -14,7 +14,7 @@ from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
 from onejob.http.config import CallbackScope
-from onejob.http.problems import RateLimited, Unauthorized, to_public_problem
+from onejob.http.problems import Forbidden, RateLimited, Unauthorized, to_public_problem
 from onejob.http.request import (
     DECODE_CACHE_BODY_BYTES_MAX,
     INLINE_BYTES_MAX,
@@ -29,16 +29,18 @@ from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.jobs import (
     BatchBody,
     BatchOut,
+    FailuresOut,
     JobsOut,
     RawBatchBody,
     SingleJobOut,
     SubmitBody,
     SubmitOut,
     VerdictOut,
+    event_out,
     job_out,
     submit_out,
 )
-from onejob.http.schemas.types import BATCH_MAX, JOB_ID, round_to_micro
+from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
 from onejob.http.schemas.work import WAIT_SECONDS_MAX, LogsOut
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
@@ -80,15 +82,32 @@ async def submit_batch(request: Request) -> Response:
 
 
 async def list_jobs(request: Request) -> Response:
-    query = request.query("state", "type", "user", "cursor", "limit")
+    query = request.query("state", "type", "user", "label", "createdAfter", "createdBefore", "cursor", "limit")
     page = await request.ledger.jobs(
         state=query.get("state"),
         type=query.get("type"),
         user=query.get("user"),
+        label=parse_label(query["label"]) if "label" in query else None,
+        created_after=_parse_time("createdAfter", query.get("createdAfter")),
+        created_before=_parse_time("createdBefore", query.get("createdBefore")),
         before=query.get("cursor"),
         limit=parse_limit(query.get("limit", "100")),
     )
     return json_response(200, JobsOut(request.id, [job_out(job) for job in page], page.next))
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise Invalid("label", "a label has the form name=value; send both")
+    return name, value
+
+
+def _parse_time(name: str, text: str | None) -> datetime | None:
+    try:
+        return None if text is None else convert(text, Timestamp)
+    except ValidationError:
+        raise Invalid(name, f"{name} is a time with its zone, such as 2026-01-31T12:00:00Z; send one") from None
 
 
 async def get_job(request: Request) -> Response:
@@ -111,6 +130,24 @@ async def cancel(request: Request) -> Response:
 async def get_result(request: Request) -> Response:
     request.query()
     return Response(200, await request.ledger.result_json(request.path_params[0]), (JSON_CONTENT_TYPE,))
+
+
+async def get_input(request: Request) -> Response:
+    request.query()
+    _check_payloads_shown(request)
+    return Response(200, await request.ledger.input(request.path_params[0]), (JSON_CONTENT_TYPE,))
+
+
+async def get_failures(request: Request) -> Response:
+    request.query()
+    _check_payloads_shown(request)
+    failures = await request.ledger.failures(request.path_params[0])
+    return json_response(200, FailuresOut(request.id, [event_out(one) for one in failures]))
+
+
+def _check_payloads_shown(request: Request) -> None:
+    if request.limits.hide_payloads:
+        raise Forbidden("this server hides inputs and messages of exceptions (hide_payloads); ask who runs it")
 
 
 async def get_logs(request: Request) -> Response:
@@ -271,6 +308,9 @@ ROUTES = (
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
             Parameter("user", "only jobs of this user"),
+            Parameter("label", "only jobs with this label, as `name=value`", LABEL),
+            Parameter("createdAfter", "only jobs created at this time or later", TIMESTAMP),
+            Parameter("createdBefore", "only jobs created at this time or earlier", TIMESTAMP),
             Parameter("cursor", "`next` of the previous page", JOB_ID),
             LIMIT,
         ),
@@ -308,6 +348,26 @@ RESULT_ROUTES = (
         "Get the result of a job, as its worker sent it",
         None,
         Raw,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/input",
+        get_input,
+        Permission.INSPECT,
+        "Get the input of a job, as it was submitted; for operators",
+        None,
+        Raw,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/failures",
+        get_failures,
+        Permission.INSPECT,
+        "Get the messages of the exceptions that failed a job's attempts; for operators",
+        None,
+        FailuresOut,
         errors=("NOT_FOUND",),
     ),
     Route(

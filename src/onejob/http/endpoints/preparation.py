@@ -1,7 +1,7 @@
 """Preparation of a job before it may run, such as an upload: the operator's hooks and the tasks that run them.
 
 Hooks are functions that the settings name; they run on the event loop or in a thread of their own. The tasks belong to the
-server: a client that disconnects stops nothing, and gets the outcome when it repeats the request.
+server: a client that disconnects stops nothing, and gets the outcome when it retries the request.
 """
 
 import asyncio
@@ -181,10 +181,10 @@ class Preparations:
     def refusal_reason(self) -> str:
         """Why no further preparation can start; empty if one can."""
         if self._stopping.is_set():
-            return f"{SHUTTING_DOWN}; repeat with the same key"
+            return f"{SHUTTING_DOWN}; retry with the same key"
         started = len(self._tasks) + self._starting
         if max(started, self._running_hooks) >= self._config.preparations_max:
-            return "too many preparations at once; repeat later with the same key"
+            return "too many preparations at once; retry later with the same key"
         return ""
 
     @contextmanager
@@ -202,7 +202,7 @@ class Preparations:
         """Prepare the job of a held key; None if that takes longer than `seconds`, and then it continues."""
         if self._stopping.is_set():  # since the key was requested
             await ledger.fail(held_key, SHUTTING_DOWN)
-            raise NotPrepared(f"{SHUTTING_DOWN}; repeat with the same key")
+            raise NotPrepared(f"{SHUTTING_DOWN}; retry with the same key")
         work = partial(self._run_hook, ledger, hook, provider, bytes(submission.input))
         task = asyncio.create_task(run_under_lease(ledger, held_key, work), name=held_key.job_id)
         self._tasks.add(task)
@@ -270,7 +270,7 @@ def _task_result(task: "asyncio.Task[Receipt]") -> Receipt:
         reason: str = str(error) or "it was cancelled"
     except NotPrepared as error:
         reason = str(error)
-    raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; repeat with the same key")
+    raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; retry with the same key")
 
 
 def _describe_error(error: Exception) -> str:

@@ -113,7 +113,7 @@ ROUTES = (
         202,
         takes_key=True,
         errors=("SEQUENCE_GAP", "ALREADY_COMMITTED", *QUOTA_ERRORS),
-        repeat_status=200,
+        replay_status=200,
     ),
     Route(
         "GET",

@@ -9,7 +9,14 @@ from onejob.core.credentials import Permission
 from onejob.engine import Durability
 from onejob.errors import OnejobError
 from onejob.http.config import ServiceConfig
-from onejob.http.metrics import METRICS_MEDIA_TYPE, VERSION, outcomes_with_zeros, render_metrics
+from onejob.http.metrics import (
+    METRICS_MEDIA_TYPE,
+    VERSION,
+    MetricFamily,
+    job_families,
+    outcomes_with_zeros,
+    render_metrics,
+)
 from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
 from onejob.http.request import Request
 from onejob.http.responses import Response, json_response, problem_response, raw_response
@@ -17,9 +24,13 @@ from onejob.http.routing import Route
 from onejob.http.schemas.policy import IdempotencyPolicyOut, build_idempotency_policy
 from onejob.http.schemas.types import ResponseBody
 from onejob.http.stats import ProcessOut, StatsSnapshot
+from onejob.ledger import Ledger
+from onejob.ledger.counts import ALL_TENANTS
 from onejob.ledger.runtime import TenantCounts
+from onejob.ledger.workers import list_workers
 
 READY_SECONDS_MAX = 2.0
+JOB_METRICS_SECONDS_MAX = 2.0
 
 log = logging.getLogger("onejob.http")
 
@@ -69,9 +80,17 @@ class StatusEndpoints:
         return json_response(200, HealthOut("ok", request.ledger.durability))
 
     async def metrics(self, request: Request) -> Response:
-        return raw_response(
-            200, render_metrics((await self._stats_source.collect_stats("")).families), METRICS_MEDIA_TYPE
-        )
+        families = (await self._stats_source.collect_stats("")).families
+        try:
+            async with asyncio.timeout(JOB_METRICS_SECONDS_MAX):
+                families = [*families, *await self._job_families(request.ledger)]
+        except (TimeoutError, OnejobError) as error:  # the counters of the process are worth having without the store
+            log.warning("metrics of jobs are left out: %s", error)
+        return raw_response(200, render_metrics(families), METRICS_MEDIA_TYPE)
+
+    async def _job_families(self, ledger: Ledger) -> list[MetricFamily]:
+        counts, now = await ledger.runtime.job_counts.load(ALL_TENANTS)
+        return job_families(counts, now, len(await list_workers(ledger.runtime.gate, ALL_TENANTS)))
 
     async def readyz(self, request: Request) -> Response:
         """Ready means: the engine answers in time, and its last write succeeded."""
@@ -113,7 +132,8 @@ class StatusEndpoints:
         return json_response(200, out)
 
     async def policy(self, request: Request) -> Response:
-        return json_response(200, build_idempotency_policy(self._config, request.ledger.runtime_stats().config))
+        runtime = request.ledger.runtime
+        return json_response(200, build_idempotency_policy(self._config, runtime.stats().config, runtime.windows))
 
 
 def status_routes(

@@ -1,6 +1,6 @@
 """Jobs for workers over HTTP (claim, start, extend, finish, release), and resolve and rerun for operators.
 
-A worker repeats a claim with the same holder and gets the same jobs again, so that a lost response loses no job.
+A worker retries a claim with the same holder and gets the same jobs again, so that a lost response loses no job.
 """
 
 from datetime import timedelta
@@ -112,6 +112,7 @@ async def finish(request: Request) -> Response:
             build_fence(request, body.token, parse_holder(body.holder)),
             result,
             error=body.error,
+            message=body.message,
             final=body.final,
             retry_after=retry_after or None,
             cost=None if body.cost is None else round_to_micro(body.cost),
@@ -163,7 +164,7 @@ async def _claim_within(request: Request, claim_request: ClaimRequest, wait: flo
     except TooManyWaiters as error:
         raise RateLimited(str(error), RETRY_AFTER_SECONDS) from error
     if claimed is None and waiters.is_shutting_down:
-        raise ServerShuttingDown("this server is shutting down; repeat with the same holder")
+        raise ServerShuttingDown("this server is shutting down; retry with the same holder")
     return claimed or []
 
 

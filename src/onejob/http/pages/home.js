@@ -1,5 +1,6 @@
 const POLL_MS = 2000;
 const JOBS_MAX = 12;
+const SHOWN_CHARS_MAX = 20000;
 
 let timer = 0;
 let shownJobs = ""; // as JSON
@@ -10,6 +11,12 @@ async function ask(path) {
   const response = await fetch(path, { headers: credential.headers(), cache: "no-store" });
   const body = await response.json();
   return { ok: response.ok, status: response.status, body };
+}
+
+// As text, because the numbers of an input may be more exact than those of a browser.
+async function askText(path) {
+  const response = await fetch(path, { headers: credential.headers(), cache: "no-store" });
+  return { ok: response.ok, text: await response.text() };
 }
 
 function showStatus(color, text) {
@@ -127,7 +134,7 @@ async function lookUp() {
 function record(history) {
   const { job } = history;
   const facts = [
-    ["Answered", `${counted(history.hits, "repetition")}, ${counted(history.conflicts, "conflict")}`],
+    ["Answered", `${counted(history.hits, "duplicate")}, ${counted(history.conflicts, "conflict")}`],
     ["By", `${history.actor} for ${history.user}`],
     job ? ["Job", make("span", {}, make("span", { class: `state ${job.state}` }, job.state), ` ${job.type}`)] : null,
     job ? ["Job id", make("code", {}, job.id)] : null,
@@ -139,8 +146,33 @@ function record(history) {
     make("div", { class: "head" }, make("h3", { class: "mono" }, history.key), make("span", { class: `state ${history.status}` }, history.status)),
     make("dl", { class: "facts" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])),
     make("ol", { class: "timeline", "aria-label": "Events" }, timeline(history)),
+    job ? payloads(job) : null,
   );
 }
+
+// The input of a job and the messages of its exceptions, which the server shows to operators only.
+function payloads(job) {
+  const place = make("div", { class: "payloads" });
+  const show = async () => {
+    try {
+      const answers = await Promise.all(["input", "failures"].map((name) => askText(`/api/jobs/${job.id}/${name}`)));
+      const refused = answers.find((answer) => !answer.ok);
+      if (refused) {
+        place.replaceChildren(make("p", { class: "notice" }, JSON.parse(refused.text).detail));
+        return;
+      }
+      const failures = JSON.parse(answers[1].text).failures.map((failure) => `${failure.at} ${failure.what}\n${failure.detail}`);
+      place.replaceChildren(make("h4", {}, "Input"), make("pre", {}, clip(answers[0].text)));
+      if (failures.length) place.append(make("h4", {}, "Failures"), make("pre", {}, clip(failures.join("\n\n"))));
+    } catch (error) {
+      place.replaceChildren(make("p", { class: "notice" }, "The server cannot be reached; try again."));
+    }
+  };
+  place.append(make("button", { type: "button", class: "link", id: "payloads", onclick: show }, "Show the input and the failures"));
+  return place;
+}
+
+const clip = (text) => (text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}… (${text.length.toLocaleString()} characters)` : text);
 
 const counted = (count, noun) => `${count.toLocaleString()} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -148,7 +180,9 @@ function timeline(history) {
   // The events of a job begin with its key; a key without a job has no events.
   const steps = history.events.length ? [] : [{ at: history.firstSeen, what: "key reserved", by: history.actor }];
   for (const event of history.events) steps.push({ at: event.at, what: event.what, by: event.actor, detail: event.detail });
-  if (history.lastHitAt) steps.push({ at: history.lastHitAt, what: "last repetition or conflict" });
+  if (history.lastHitAt) steps.push({ at: history.lastHitAt, what: "last duplicate, answered with the same job" });
+  for (const conflict of history.recentConflicts)
+    steps.push({ at: conflict.at, what: "conflict, another body under the key", by: conflict.actor, detail: conflict.paths.join(", ") });
   if (history.heldUntil) steps.push({ at: history.heldUntil, what: "lease of the holder ends" });
   steps.push({ at: history.expiresAt, what: "window ends: the key may create a new job" });
   const left = history.eventsTotal - history.events.length;

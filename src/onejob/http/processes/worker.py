@@ -28,12 +28,12 @@ from onejob.http.serve import (
     HttpServer,
     build_shutdown_callback,
     observer,
+    open_service_ledger,
     run_loop,
     uvicorn_config,
 )
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
-from onejob.ledger import open as open_ledger
 
 from .messages import (
     Channel,
@@ -82,7 +82,7 @@ class PeerStats:
             async with asyncio.timeout(TOTALS_SECONDS_MAX):
                 return await future
         except TimeoutError:
-            raise Unavailable("the supervisor did not answer; repeat") from None
+            raise Unavailable("the supervisor did not answer; retry") from None
         finally:
             self._queued.pop(future, None)
 
@@ -235,7 +235,7 @@ async def run_server_process(channel_socket: socket.socket, listeners_socket: so
     stderr_log = open_stderr_log(config.log_format, worker=number)
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
-        async with open_ledger(config.engine, sweep=False, coalesce=True) as ledger:
+        async with open_service_ledger(config, sweep=False) as ledger:
             ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
             async with callback_delivery(ledger, config):
                 if listeners := await request_listeners(channel, listeners_socket, worker_config.listener_count):

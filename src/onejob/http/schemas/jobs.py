@@ -164,6 +164,13 @@ class EventOut(ResponseBody, frozen=True, rename="camel"):
     detail: str
 
 
+class FailuresOut(ResponseBody, frozen=True, rename="camel"):
+    """The failed attempts of a job, oldest first; `detail` is the message of the exception."""
+
+    request_id: str
+    failures: list[EventOut]
+
+
 class EventGapOut(ResponseBody, frozen=True, rename="camel"):
     """Events that are no longer stored."""
 
@@ -191,12 +198,21 @@ class KeySummaryOut(ResponseBody, frozen=True, rename="camel"):
     job: JobOut | None
 
 
+class KeyConflictOut(ResponseBody, frozen=True, rename="camel"):
+    """Another body under the key: `paths` say where it differed. Without any, the bodies were not compared."""
+
+    at: UtcTimestamp
+    actor: str
+    paths: list[str]
+
+
 class KeyOut(KeySummaryOut, frozen=True, rename="camel"):
-    """A key, its record and its events."""
+    """A key, its record, its events and its last conflicts."""
 
     request_id: str
     events: list[EventOut]
     events_total: int
+    recent_conflicts: list[KeyConflictOut]
 
 
 class KeysOut(ResponseBody, frozen=True, rename="camel"):
@@ -281,6 +297,9 @@ def key_out(history: KeyHistory, request_id: str) -> KeyOut:
         request_id=request_id,
         events=[event_out(event) for event in history.events],
         events_total=history.events_total,
+        recent_conflicts=[
+            KeyConflictOut(to_utc(one.at), one.actor, list(one.paths)) for one in history.recent_conflicts
+        ],
     )
 
 

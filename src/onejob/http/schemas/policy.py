@@ -4,8 +4,9 @@ from onejob.codes import CODES, HTTP_API_CODES
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import GLOBAL_SCOPE, NAME_CHARS_MAX
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
 from onejob.http.config import ServiceConfig
+from onejob.ledger.parse import DefaultWindows
 from onejob.settings import IdempotencyConfig
 
 from .types import ResponseBody
@@ -38,6 +39,7 @@ class FingerprintRules(ResponseBody, frozen=True, rename="camel"):
 class WindowRules(ResponseBody, frozen=True, rename="camel"):
     body_field: str
     default_seconds: float
+    default_seconds_by_type: dict[str, float]
     min_seconds: float
     max_seconds: float
     text: str
@@ -89,12 +91,14 @@ class IdempotencyPolicyOut(ResponseBody, frozen=True, rename="camel"):
     input_bytes_max: int
 
 
-def build_idempotency_policy(service: ServiceConfig, idempotency: IdempotencyConfig) -> IdempotencyPolicyOut:
+def build_idempotency_policy(
+    service: ServiceConfig, idempotency: IdempotencyConfig, windows: DefaultWindows
+) -> IdempotencyPolicyOut:
     return IdempotencyPolicyOut(
         key=_KEY,
         scope=_scope_rules(service),
         fingerprint=_FINGERPRINT,
-        window=_WINDOW,
+        window=_window_rules(windows),
         in_progress=_in_progress_rules(idempotency),
         mismatch=MismatchRules(
             service.mismatch_status,
@@ -138,15 +142,6 @@ _FINGERPRINT = FingerprintRules(
     "are not covered",
 )
 
-_WINDOW = WindowRules(
-    body_field="idempotencyTtlSeconds",
-    default_seconds=TTL_MS_DEFAULT / 1000,
-    min_seconds=TTL_MS_MIN / 1000,
-    max_seconds=TTL_MS_MAX / 1000,
-    text="counts from the creation of the job; until it ends every submission with the key returns that job, "
-    "afterwards the same key creates a new one",
-)
-
 _REPLAY = ReplayRules(
     status=202,
     headers={
@@ -156,6 +151,18 @@ _REPLAY = ReplayRules(
     },
     text="the same job in its current state, with a new request id; the credential is checked first",
 )
+
+
+def _window_rules(windows: DefaultWindows) -> WindowRules:
+    return WindowRules(
+        body_field="idempotencyTtlSeconds",
+        default_seconds=windows.ttl_ms / 1000,
+        default_seconds_by_type={type: ttl_ms / 1000 for type, ttl_ms in windows.by_type.items()},
+        min_seconds=TTL_MS_MIN / 1000,
+        max_seconds=TTL_MS_MAX / 1000,
+        text="counts from the creation of the job; until it ends every submission with the key returns that job, "
+        "afterwards the same key creates a new one",
+    )
 
 
 def _scope_rules(service: ServiceConfig) -> ScopeRules:

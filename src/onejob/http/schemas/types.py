@@ -11,7 +11,7 @@ from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED_N
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX, UNITS_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
-from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN
+from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
 from onejob.ledger.parse import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
 
 Schema = dict[str, Any]
@@ -22,6 +22,7 @@ FLOAT_INTEGER_MAX = 2**53  # above it a double skips integers, so 1e16 does not 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
 RESERVATION_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{48}$"}
 JOB_ID: Schema = {"type": "string", "pattern": f"^{UUID_PATTERN}$"}
+LABEL: Schema = {"type": "string", "pattern": "^[^=]+="}
 KEY: Schema = {
     "type": "string",
     "minLength": 1,
@@ -69,7 +70,7 @@ Money = Annotated[
 KeyTtlSeconds = Annotated[
     float,
     Meta(
-        description=f"How long the key returns its job; default {TTL_MS_DEFAULT // 1000}.",
+        description="How long the key returns its job; the default is published at `/api/idempotency-policy`.",
         extra_json_schema={"minimum": TTL_MS_MIN / 1000, "maximum": TTL_MS_MAX / 1000},
     ),
 ]
@@ -81,6 +82,7 @@ SlotTtlSeconds = Annotated[
     ),
 ]
 TimeoutSeconds = Annotated[float, Meta(extra_json_schema={"minimum": 0.001, "maximum": TIMEOUT_MS_MAX / 1000})]
+TIMESTAMP: Schema = {"type": "string", "format": "date-time", "pattern": _TIMESTAMP_PATTERN}
 Timestamp = Annotated[datetime, Meta(tz=True, extra_json_schema={"pattern": _TIMESTAMP_PATTERN})]
 UtcTimestamp = Annotated[datetime, Meta(tz=True)]
 Labels = Annotated[dict[str, str], Meta(description=f"At most {LABELS_BYTES_MAX} bytes as JSON.")]

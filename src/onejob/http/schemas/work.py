@@ -90,6 +90,7 @@ class FinishBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
     holder: Holder
     result: Raw | UnsetType = UNSET
     error: str | None = None
+    message: str = ""  # of an exception, for operators only
     final: bool = False
     retry_after_seconds: _Delay | None = None
     cost: Money | None = None

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from onejob.http.logs import redacted_traceback
 from onejob.http.problems import unavailable_problem
-from onejob.http.request import Scope, is_repeatable
+from onejob.http.request import Scope, is_retryable
 from onejob.http.responses import COMMON_HEADERS, Header, Response, encode_headers, problem_response
 from onejob.ids import SystemIds
 
@@ -242,7 +242,7 @@ class HttpExchange:
         self.keep_alive = False
         if not self.response_started:
             self.response_started = True
-            self._head = _encode_shutting_down_response(repeatable=is_repeatable(self._scope))
+            self._head = _encode_shutting_down_response(retryable=is_retryable(self._scope))
             self._write(b"")
             self._complete()
         elif self._body_bytes_left is None:
@@ -264,9 +264,9 @@ def _encode_default_headers(headers: Iterable[Header]) -> bytes:
     return _DefaultHeadersCache.encoded
 
 
-def _encode_shutting_down_response(*, repeatable: bool) -> bytes:
+def _encode_shutting_down_response(*, retryable: bool) -> bytes:
     request_id = SystemIds().request_id()
-    unavailable = unavailable_problem("this server is shutting down", repeatable=repeatable)
+    unavailable = unavailable_problem("this server is shutting down", retryable=retryable)
     return encode_final_response(problem_response(unavailable, request_id), request_id)
 
 

@@ -1,0 +1,158 @@
+"""Endpoints for operators: the overview, workers, job types (pause, resume), and one act on many jobs."""
+
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from onejob.core.credentials import Permission
+from onejob.core.errors import Invalid
+from onejob.core.identity import parse_job_id
+from onejob.core.timestamps import to_utc
+from onejob.http.request import Request
+from onejob.http.responses import Response, json_response
+from onejob.http.routing import Route
+from onejob.http.schemas.overview import (
+    BulkBody,
+    BulkOut,
+    JobFilterBody,
+    OverviewOut,
+    TypePausedOut,
+    TypesOut,
+    WorkersOut,
+    overview_out,
+    types_out,
+    worker_out,
+)
+from onejob.ledger.reads import JobFilter
+
+from .jobs import parse_label
+
+
+async def get_overview(request: Request) -> Response:
+    request.query()
+    ledger = request.ledger
+    overview, paused, stats = await ledger.overview(), await ledger.paused_types(), ledger.runtime_stats()
+    out = overview_out(
+        overview,
+        paused,
+        request.id,
+        engine=stats.engine,
+        durability=ledger.durability,
+        caveat=stats.durability_warning,
+    )
+    return json_response(200, out)
+
+
+async def list_workers(request: Request) -> Response:
+    request.query()
+    return json_response(200, WorkersOut(request.id, [worker_out(one) for one in await request.ledger.workers()]))
+
+
+async def list_types(request: Request) -> Response:
+    request.query()
+    overview, paused = await request.ledger.overview(), await request.ledger.paused_types()
+    counted_at = to_utc(overview.counts.at) if overview.counts.at else None
+    return json_response(200, TypesOut(request.id, counted_at, types_out(overview, paused)))
+
+
+async def pause_type(request: Request) -> Response:
+    """Idempotent by nature: an Idempotency-Key header is accepted and changes nothing."""
+    return await _set_paused(request, paused=True)
+
+
+async def resume_type(request: Request) -> Response:
+    return await _set_paused(request, paused=False)
+
+
+async def _set_paused(request: Request, *, paused: bool) -> Response:
+    request.key()
+    request.query()
+    await request.require_no_body()
+    (type,) = request.path_params
+    await (request.ledger.pause_type(type) if paused else request.ledger.resume_type(type))
+    return json_response(200, TypePausedOut(request.id, type, paused))
+
+
+async def act_on_jobs(request: Request) -> Response:
+    """Act on the next jobs that match, or count them; the caller repeats with `next` until there is none."""
+    key = request.key()
+    request.query()
+    body = await request.decode_body(BulkBody)
+    wanted = _parse_filter(body.filter)
+    before = None if body.cursor is UNSET else body.cursor
+    if before is not None:
+        parse_job_id(before)  # also where it is not needed
+    if body.dry_run:
+        matched, more = await request.ledger.count_matching(wanted)
+        return json_response(200, BulkOut(request.id, matched, 0, [], None, more))
+    result = await request.ledger.act_on_matching(body.action, wanted, before=before, idempotency_key=key)
+    return json_response(200, BulkOut(request.id, result.matched, result.changed, result.errors, result.next, False))
+
+
+def _parse_filter(body: JobFilterBody) -> JobFilter:
+    if body == JobFilterBody():
+        raise Invalid("filter", "the filter is empty, so it would match every job; name a state or a type")
+    given = {name: value for name, value in asdict(body).items() if value is not UNSET}
+    if body.label is not UNSET:
+        given["label"] = parse_label(body.label)
+    return JobFilter(**given)
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/overview",
+        get_overview,
+        Permission.OVERSEE,
+        "Counts of jobs by type and state (a snapshot), and submissions and ends over the last hour and day",
+        None,
+        OverviewOut,
+    ),
+    Route(
+        "GET",
+        "/api/workers",
+        list_workers,
+        Permission.OVERSEE,
+        "The workers that were heard of within the last minute",
+        None,
+        WorkersOut,
+    ),
+    Route(
+        "GET",
+        "/api/types",
+        list_types,
+        Permission.OVERSEE,
+        "The job types with their counts, and which of them are paused",
+        None,
+        TypesOut,
+    ),
+    Route(
+        "POST",
+        "/api/types/{type}/pause",
+        pause_type,
+        Permission.RESOLVE,
+        "Let nobody claim jobs of a type; submissions are accepted and wait",
+        None,
+        TypePausedOut,
+        takes_key=True,
+    ),
+    Route(
+        "POST",
+        "/api/types/{type}/resume",
+        resume_type,
+        Permission.RESOLVE,
+        "Let jobs of a type be claimed again",
+        None,
+        TypePausedOut,
+        takes_key=True,
+    ),
+    Route(
+        "POST",
+        "/api/jobs/actions",
+        act_on_jobs,
+        Permission.RESOLVE,
+        "Cancel, rerun or resolve the next jobs that match a filter, or with `dryRun` count them",
+        BulkBody,
+        BulkOut,
+        takes_key=True,
+    ),
+)

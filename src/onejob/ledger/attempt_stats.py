@@ -1,0 +1,60 @@
+"""Counts the attempts that end in this process: how they ended, how long jobs waited, how long they ran."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from onejob.core.facts import Job
+from onejob.core.replies import AnyReply, Finished
+from onejob.core.states import CLAIMABLE_STATES
+from onejob.engines.gate import Gate
+
+BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)
+TYPES_MAX = 100  # further types are counted under OTHER_TYPE
+OTHER_TYPE = "other"
+RETRIED = "retried"
+
+
+class DurationHistogram:
+    __slots__ = ("counts", "total_seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_SECONDS) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        seconds = max(seconds, 0.0)
+        self.counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
+        self.total_seconds += seconds
+
+
+class TypeStats:
+    """The attempts of one type. A job waits from its creation or `run_at` to the start of its first attempt."""
+
+    __slots__ = ("ends", "runs", "waits")
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.waits = DurationHistogram()
+        self.runs = DurationHistogram()
+
+
+class AttemptStats:
+    def __init__(self, gate: Gate) -> None:
+        self.types: dict[str, TypeStats] = {}
+        gate.add_commit_listener(self._on_commit)
+
+    def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
+        for reply in replies:
+            if type(reply) is Finished:
+                self._count(reply.job, reply.at)
+
+    def _count(self, job: Job, at: int) -> None:
+        stats = self.types.get(job.type)
+        if stats is None:
+            name = job.type if len(self.types) < TYPES_MAX else OTHER_TYPE
+            stats = self.types.setdefault(name, TypeStats())
+        end = RETRIED if job.state in CLAIMABLE_STATES else str(job.state)
+        stats.ends[end] = stats.ends.get(end, 0) + 1
+        stats.runs.observe((at - job.started_at) / 1000)
+        if job.attempts == 1:
+            stats.waits.observe((job.started_at - max(job.created_at, job.run_at)) / 1000)

@@ -1,0 +1,153 @@
+"""Counts of jobs by type and state: snapshots that all processes share, each taken by one of them.
+
+A snapshot is a policy of the tenant (or of no tenant: of all tenants together). Whoever asks gets the last one, with
+its age. If it is older than 15 s, one process counts again in the background: the one that could note in the policy
+that it is counting. So no request waits for a count, an idle console costs nothing, and counting a large store, which
+reads one index entry per job, is done less often: it takes at most a fiftieth of the time.
+"""
+
+import asyncio
+import logging
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX, SetPolicy
+from onejob.core.identity import policy_id
+from onejob.core.replies import PolicyFound
+from onejob.engine import PAGE_MAX, CountJobs, CountReadyJobs, Engine
+from onejob.errors import OnejobError
+
+from .policies import SYSTEM_TENANT, decode_body, load_policy
+
+COUNTS_POLICY_NAME = "counts"
+ALL_TENANTS = SYSTEM_TENANT
+INTERVAL_MS = 15_000
+SHARE_OF_TIME = 50  # a count is not repeated before so many times its own duration
+FIRST_WAIT_SECONDS = 1.0  # how long a request waits for the very first snapshot
+_CLAIM_MS_MIN = 10_000
+_KEPT_MS = 86_400_000
+_ROWS_BYTES_MAX = POLICY_BODY_BYTES_MAX - 1024
+
+log = logging.getLogger("onejob")
+
+
+class TypeCounts(Struct, frozen=True):
+    """The jobs of one type: by state, and those that wait for a worker."""
+
+    states: dict[str, int]
+    ready: int = 0
+    oldest_ready_at: int = 0  # 0: none is ready
+
+
+class CountsSnapshot(Struct, frozen=True):
+    at: int = 0  # the engine's time; 0: nothing was counted yet
+    took_ms: int = 0
+    types: dict[str, TypeCounts] = {}
+    is_complete: bool = True  # False: there are more types, which have fewer jobs
+    counting_until: int = 0  # a process is counting
+
+    def by_state(self) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for one in self.types.values():
+            for state, count in one.states.items():
+                totals[state] = totals.get(state, 0) + count
+        return totals
+
+    def is_outdated(self, now: int) -> bool:
+        return now > self.counting_until and now - self.at > max(INTERVAL_MS, SHARE_OF_TIME * self.took_ms)
+
+
+class JobCounts:
+    """The snapshots of one ledger."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def load(self, tenant: str) -> tuple[CountsSnapshot, int]:
+        """The last snapshot, and the engine's time. If it is outdated, the next one is started."""
+        snapshot, version, now = await self._read(tenant)
+        if snapshot.is_outdated(now):
+            task = self._start(tenant, snapshot, version, now)
+            if not snapshot.at:
+                await asyncio.wait([task], timeout=FIRST_WAIT_SECONDS)
+                snapshot, _, now = await self._read(tenant)
+        return snapshot, now
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _start(self, tenant: str, snapshot: CountsSnapshot, version: int, now: int) -> asyncio.Task[None]:
+        task = self._tasks.get(tenant)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._count_logged(tenant, snapshot, version, now))
+            self._tasks[tenant] = task
+            task.add_done_callback(lambda _: self._tasks.pop(tenant, None))
+        return task
+
+    async def _count_logged(self, tenant: str, snapshot: CountsSnapshot, version: int, now: int) -> None:
+        try:
+            await self._count(tenant, snapshot, version, now)
+        except OnejobError as error:
+            log.warning("counting jobs failed, will retry: %s", error)
+        except Exception:
+            log.exception("counting jobs failed with an unexpected error, will retry")
+
+    async def _count(self, tenant: str, snapshot: CountsSnapshot, version: int, now: int) -> None:
+        claim = replace(snapshot, counting_until=now + max(_CLAIM_MS_MIN, 5 * snapshot.took_ms))
+        written = await self._write(tenant, claim, version)
+        if written is None:
+            return  # another process counts
+        started = asyncio.get_running_loop().time()
+        counted = await self._scan(None if tenant == ALL_TENANTS else tenant)
+        took_ms = round((asyncio.get_running_loop().time() - started) * 1000)
+        await self._write(tenant, replace(counted, at=now, took_ms=took_ms), written)
+
+    async def _scan(self, tenant: str | None) -> CountsSnapshot:
+        counts = await self._engine.scan(CountJobs(tenant=tenant, limit=PAGE_MAX))
+        ready = await self._engine.scan(CountReadyJobs(tenant=tenant, limit=PAGE_MAX))
+        types: dict[str, TypeCounts] = {}
+        for row in counts.items:
+            types.setdefault(row.type, TypeCounts({})).states[str(row.state)] = row.count
+        for waiting in ready.items:
+            if waiting.type in types:
+                types[waiting.type] = replace(
+                    types[waiting.type], ready=waiting.count, oldest_ready_at=waiting.oldest_at
+                )
+        return fitted_snapshot(types, is_complete=not counts.more)
+
+    async def _read(self, tenant: str) -> tuple[CountsSnapshot, int, int]:
+        policy, now = await load_policy(self._engine, tenant, COUNTS_POLICY_NAME)
+        if policy is None:
+            return CountsSnapshot(), ABSENT, now
+        return decode_body(policy, CountsSnapshot), policy.version, now
+
+    async def _write(self, tenant: str, snapshot: CountsSnapshot, version: int) -> int | None:
+        """Write over this version; returns the new one, or None if another process was faster."""
+        (reply,) = await self._engine.execute(
+            [
+                SetPolicy(
+                    tenant=tenant,
+                    policy_id=policy_id(tenant, COUNTS_POLICY_NAME),
+                    name=COUNTS_POLICY_NAME,
+                    body=json.encode(snapshot),
+                    expected_version=version,
+                    ttl_ms=_KEPT_MS,
+                )
+            ]
+        )
+        return reply.policy.version if isinstance(reply, PolicyFound) else None
+
+
+def fitted_snapshot(types: dict[str, TypeCounts], *, is_complete: bool) -> CountsSnapshot:
+    """As many types as a policy can hold, those with the most jobs first."""
+    size, fitting = 0, {}
+    for type, one in types.items():
+        size += len(json.encode({type: one}))
+        if size > _ROWS_BYTES_MAX:
+            is_complete = False
+            break
+        fitting[type] = one
+    return CountsSnapshot(types=fitting, is_complete=is_complete)

@@ -1,0 +1,142 @@
+"""Console sessions: an API key or token that was sent once becomes a session of at most twelve hours.
+
+A session is a policy of its tenant that expires. It holds a digest of its own secret, and of an API key only the digest
+of the secret that was sent: the session is valid while that secret is, in every process. A session of a token has the
+token's roles and ends with it.
+"""
+
+from hashlib import sha256
+from hmac import compare_digest
+from typing import NamedTuple
+
+from msgspec import Struct, json
+
+from onejob.core import credentials
+from onejob.core.credentials import DropPolicy, Role, SetPolicy
+from onejob.core.identity import decode_base64url, encode_base64url, policy_id
+from onejob.core.replies import PolicyFound
+from onejob.errors import Unavailable
+
+from . import Ledger
+from .parse import Caller
+from .policies import decode_body, load_policy
+from .present import to_exception
+
+SESSION_MS = 12 * 3_600_000
+SESSION_POLICY_PREFIX = "session/"
+SESSION_TEXT_PREFIX = "ojs_"
+_TEXT_CHARS_MAX = 2048
+
+
+class StoredSession(Struct, frozen=True):
+    digest: bytes
+    caller: Caller
+    name: str
+    roles: tuple[Role, ...]  # of an API key: those it had then; its roles of today count
+    expires_at: int
+    api_key_id: str = ""  # empty: of a token
+    api_key_digest: bytes = b""
+
+
+class ConsoleSession(NamedTuple):
+    caller: Caller
+    name: str
+    roles: frozenset[Role]
+    expires_at: int
+
+
+class NewSession(NamedTuple):
+    session: ConsoleSession
+    text: str  # cannot be read again
+
+
+class Sessions:
+    def __init__(self, ledger: Ledger) -> None:
+        self._gate = ledger.runtime.gate
+        self._ids = ledger.runtime.ids
+
+    async def create(
+        self, caller: Caller, *, name: str, roles: frozenset[Role], api_key: str = "", valid_until: int = 0
+    ) -> NewSession:
+        """`api_key` is the text of the key that was sent; for a token `valid_until` is its end."""
+        parsed = credentials.parse_api_key(api_key) if api_key else None
+        id, secret = self._ids.nonce(), self._ids.secret()
+        _, now = await load_policy(self._gate, caller.tenant, SESSION_POLICY_PREFIX + id)
+        until = min(now + SESSION_MS, valid_until) if valid_until else now + SESSION_MS
+        stored = StoredSession(
+            digest=_digest(secret),
+            caller=caller,
+            name=name,
+            roles=tuple(sorted(roles)),
+            expires_at=until,
+            api_key_id="" if parsed is None else parsed.id,
+            api_key_digest=b"" if parsed is None else credentials.secret_digest(parsed.secret),
+        )
+        policy_name = SESSION_POLICY_PREFIX + id
+        (reply,) = await self._gate.execute(
+            [
+                SetPolicy(
+                    tenant=caller.tenant,
+                    policy_id=policy_id(caller.tenant, policy_name),
+                    name=policy_name,
+                    body=json.encode(stored),
+                    expected_version=credentials.ABSENT,
+                    ttl_ms=max(until - now, 1),
+                )
+            ]
+        )
+        if not isinstance(reply, PolicyFound):
+            raise to_exception(reply, "")
+        return NewSession(ConsoleSession(caller, name, roles, until), _format_text(caller.tenant, id, secret))
+
+    async def verify(self, text: str) -> ConsoleSession | None:
+        """The session with this text, if it and the API key that it was made from are valid now."""
+        parsed = _parse_text(text)
+        if parsed is None:
+            return None
+        tenant, id, secret = parsed
+        policy, now = await load_policy(self._gate, tenant, SESSION_POLICY_PREFIX + id)
+        if policy is None:
+            return None
+        stored = decode_body(policy, StoredSession)
+        if not compare_digest(stored.digest, _digest(secret)) or now > stored.expires_at:
+            return None
+        roles = frozenset(stored.roles)
+        if stored.api_key_id:
+            key_policy, now = await load_policy(self._gate, tenant, credentials.api_key_policy_name(stored.api_key_id))
+            if key_policy is None:
+                return None
+            key = credentials.decode_api_key(key_policy.body)
+            if not credentials.is_valid_digest(key, stored.api_key_digest, now):
+                return None
+            roles = frozenset(key.roles)
+        return ConsoleSession(stored.caller, stored.name, roles, stored.expires_at)
+
+    async def end(self, text: str) -> None:
+        """Ending a session that does not exist is no error."""
+        parsed = _parse_text(text)
+        if parsed is None or await self.verify(text) is None:
+            return
+        name = SESSION_POLICY_PREFIX + parsed[1]
+        (reply,) = await self._gate.execute([DropPolicy(tenant=parsed[0], policy_id=policy_id(parsed[0], name))])
+        if isinstance(reply, BaseException):
+            raise Unavailable(str(reply))
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode()).digest()
+
+
+def _format_text(tenant: str, id: str, secret: str) -> str:
+    return f"{SESSION_TEXT_PREFIX}{encode_base64url(tenant.encode())}.{id}.{secret}"
+
+
+def _parse_text(text: str) -> tuple[str, str, str] | None:
+    parts = text.removeprefix(SESSION_TEXT_PREFIX).split(".")
+    if not text.startswith(SESSION_TEXT_PREFIX) or len(text) > _TEXT_CHARS_MAX or len(parts) != 3:
+        return None
+    try:
+        tenant = decode_base64url(parts[0]).decode()
+    except ValueError:
+        return None
+    return (tenant, parts[1], parts[2]) if tenant else None
