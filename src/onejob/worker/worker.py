@@ -60,14 +60,10 @@ class Worker:
         drain: timedelta = DRAIN_DEFAULT,
         name: str = "worker",
     ) -> None:
-        if not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise Invalid(
-                "concurrency", f"concurrency is out of range; a worker runs 1 to {CONCURRENCY_MAX} jobs at once"
-            )
         self._handlers = app.handlers_for(types)
         self._types = checked_types(tuple(self._handlers))
         self._tenant = None if tenant is None else checked_name("tenant", tenant)
-        self._concurrency = concurrency
+        self._concurrency = _checked_concurrency(concurrency)
         self._lease_ms = checked_lease(to_duration_ms("lease", lease))
         self._drain_seconds = checked_timedelta("drain", drain).total_seconds()
         self._runtime = queue.runtime
@@ -255,3 +251,9 @@ class Worker:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+def _checked_concurrency(concurrency: int) -> int:
+    if not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise Invalid("concurrency", f"concurrency is out of range; a worker runs 1 to {CONCURRENCY_MAX} jobs at once")
+    return concurrency
