@@ -15,7 +15,13 @@ ROOT = Path(__file__).parents[1]
 PROBLEM_BUILDERS = {"problem", "problem_response"}
 # A claim that loses a race looks for another job; no caller sees the reason.
 INTERNAL_REASONS = {Reason.NOT_READY}
-WORK_REASONS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.SEQUENCE_GAP)
+WORK_REASONS = (
+    Reason.TIMED_OUT,
+    Reason.NOT_ALLOWED,
+    Reason.SEQUENCE_GAP,
+    Reason.STEP_CONFLICT,
+    Reason.STEP_INTERRUPTED,
+)
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason not in INTERNAL_REASONS])

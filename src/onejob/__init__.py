@@ -51,7 +51,7 @@ from .ledger.sequences import SequencedSubmission
 from .ledger.work import Attempt
 from .settings import IdempotencyConfig
 from .webhooks import verify_webhook
-from .worker import App, Context, Fatal, Retry, Worker
+from .worker import App, Context, Fatal, Retry, StepConflict, StepInterrupted, Worker
 
 if TYPE_CHECKING:
     from .client.client import AsyncClient, Client
@@ -102,6 +102,8 @@ __all__ = [
     "SequencedSubmission",
     "ServerFailed",
     "SlotReservation",
+    "StepConflict",
+    "StepInterrupted",
     "StoreRefused",
     "Submission",
     "SubmissionError",

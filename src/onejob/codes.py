@@ -72,6 +72,8 @@ _ROWS: Final = (
     ErrorCode("STALE", 409, "Lease lost", _GIVE_UP, _EXIT.CONFLICT),
     ErrorCode("TIMED_OUT", 409, "Attempt timed out", _GIVE_UP, _EXIT.CONFLICT),
     ErrorCode("NOT_ALLOWED", 409, "Not allowed in this state", _GIVE_UP, _EXIT.CONFLICT),
+    ErrorCode("STEP_CONFLICT", 409, "Step with other arguments", _FIX, _EXIT.CONFLICT),
+    ErrorCode("STEP_INTERRUPTED", 409, "Step interrupted", _GIVE_UP, _EXIT.CONFLICT),
     ErrorCode("REJECTED", 422, "Submission rejected", _GIVE_UP, _EXIT.FAILED, settles=True),
     ErrorCode("PAYLOAD_TOO_LARGE", 413, "Payload too large", _FIX, _EXIT.USAGE_ERROR, settles=True),
     ErrorCode("UNSUPPORTED_MEDIA_TYPE", 415, "Unsupported media type", _FIX, _EXIT.USAGE_ERROR),

@@ -107,6 +107,15 @@ class SyncLedger:
         self._owns_loop = owns_loop  # False: a view for another caller; the ledger that was opened stops the loop
 
     submit = _blocking(AsyncLedger.submit)
+    begin_step = _blocking(AsyncLedger.begin_step)
+    finish_step = _blocking(AsyncLedger.finish_step)
+    store_step_result = _blocking(AsyncLedger.store_step_result)
+    steps = _blocking(AsyncLedger.steps)
+    schedules = _blocking(AsyncLedger.schedules)
+    pause_schedule = _blocking(AsyncLedger.pause_schedule)
+    resume_schedule = _blocking(AsyncLedger.resume_schedule)
+    delete_schedule = _blocking(AsyncLedger.delete_schedule)
+    register_schedule = _blocking(AsyncLedger.register_schedule)
     submit_many = _blocking(AsyncLedger.submit_many)
     submit_prepared = _blocking(AsyncLedger.submit_prepared)
     dry_run = _blocking(AsyncLedger.dry_run)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from onejob.core.facts import JOB_ID_BYTES, AttachmentKind, Job, Kind, Record
 from onejob.core.maintenance import Purge
-from onejob.core.replies import AnyReply, Created
+from onejob.core.replies import AnyReply, Cancelled, Created
 from onejob.core.reserve import Settle
 from onejob.core.states import ENDED_STATES, IMMUTABLE_STATES, IdempotencyStatus, JobState
 from onejob.core.submit import Submit
@@ -89,8 +89,10 @@ class CommitChecker:
         self._compare_with_model(proposal)
 
     def _check_created_and_purged(self, proposal: Proposal) -> None:
-        """A job that was created and purged in one batch has no change, but its caller got a reply."""
+        """A job that was created or cancelled, and purged in one batch has no change, but its caller got a reply."""
         for command, reply in zip(proposal.commands, proposal.replies, strict=True):
+            if isinstance(reply, Cancelled) and reply.job.id not in self.existing_jobs:
+                self.states.setdefault(reply.job.id, []).append((self._now(), reply.job.state))
             if not isinstance(reply, Created) or reply.job.id in self.existing_jobs:
                 continue
             self.deleted_jobs.add(reply.job.id)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from onejob.core.facts import Job, Kind, Policy, Record, Stream, Usage
+from onejob.core.facts import Job, Kind, Memo, Policy, Record, Stream, Usage
 from onejob.core.quota import current_counts
 from onejob.core.replies import (
     AnyReply,
@@ -33,6 +33,8 @@ from onejob.core.replies import (
     SlotHeld,
     SlotSettled,
     Started,
+    StepBegun,
+    StepFinished,
     StreamFound,
     UsageFound,
 )
@@ -94,6 +96,8 @@ _CONVERTERS: dict[type[Any], Callable[[Any], ModelReply]] = {
     Released: lambda r: ("released", r.job.id, r.job.state.value),
     Finished: lambda r: ("finished", r.job.id, r.job.state.value),
     Resolved: lambda r: ("resolved", r.job.id, r.job.state.value),
+    StepBegun: lambda r: ("step begun", r.memo.token, r.memo.holder, r.memo.runs),
+    StepFinished: lambda r: ("step finished", r.memo.result),
 }  # fmt: skip
 
 
@@ -123,6 +127,9 @@ def modelled_fact(model: Model, kind: Kind, id: bytes, now: int) -> ModelReply |
             return model.usage_counts(id, now)
         case Kind.POLICY if id in model.policies:
             return (model.policies[id].body, model.policies[id].version)
+        case Kind.MEMO if id in model.memos:
+            memo = model.memos[id]
+            return (memo.job, memo.fingerprint, memo.token, memo.holder, memo.runs, memo.result, memo.changed_at)
     return None
 
 
@@ -143,6 +150,9 @@ def stored_fact(fact: Any, now: int) -> ModelReply | None:
             return (live, reserved, hour, day, held, tuple(spent.values()))
         case Policy():
             return (fact.body, fact.version)
+        case Memo():
+            result = fact.result if fact.ended_at else None
+            return (fact.job_id, fact.fingerprint, fact.token, fact.holder, fact.runs, result, fact.changed_at)
     return None
 
 

@@ -16,13 +16,14 @@ from onejob.core.work import Cancel
 
 from .model_state import ModelJob, ModelKey
 from .quota_model import QUOTA_RULES
+from .step_model import STEP_RULES, StepModel
 from .usage_model import QuotaRequest, job_id_text
-from .work_model import WORK_RULES, WorkModel
+from .work_model import WORK_RULES
 
 ModelReply = tuple[Any, ...]
 
 
-class Model(WorkModel):
+class Model(StepModel):
     def expect(self, command: Any, now: int, reply: AnyReply) -> ModelReply:
         """The expected reply. Where the design leaves a choice, `reply` shows which one was made."""
         return _ALL_RULES[type(command)](self, command, now, reply)
@@ -284,7 +285,7 @@ class Model(WorkModel):
             return ("maintained", False)
         now = self.decision_time(max(now, job.changed_at), usage=job.slot)
         if job.ended_at and now > max(job.ended_at + c.retention_ms, job.keep_until):
-            del self.jobs[c.job_id]
+            self.delete_job(c.job_id)
             self.counts["retained"] += 1
         elif job.state == "preparing" and now > job.keep_until:
             self.end(job, "failed", now)
@@ -309,12 +310,12 @@ class Model(WorkModel):
         purged = 0
         if c.record_id and c.record_id in self.keys:
             key = self.keys.pop(c.record_id)
-            self.jobs.pop(key.job, None)
+            self.delete_job(key.job)
             purged += 1
         for job_id in c.job_ids:
             job = self.jobs.get(job_id)
             if job is not None and max(now, job.changed_at) > job.keep_until:
-                del self.jobs[job_id]
+                self.delete_job(job_id)
                 purged += 1
         self.counts["purged"] += purged
         return ("maintained", purged > 0)
@@ -337,4 +338,5 @@ _ALL_RULES: dict[type[Any], Callable[..., ModelReply]] = {
     Purge: Model._purge,
     **QUOTA_RULES,
     **WORK_RULES,
+    **STEP_RULES,
 }

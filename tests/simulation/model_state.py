@@ -55,6 +55,19 @@ class ModelJob:
 
 
 @dataclass(slots=True)
+class ModelMemo:
+    """A step of a job's handler."""
+
+    job: bytes
+    fingerprint: bytes
+    token: int
+    holder: bytes
+    changed_at: int
+    runs: int = 1
+    result: bytes | None = None  # None: not finished
+
+
+@dataclass(slots=True)
 class ModelStream:
     """A client's sequence."""
 
@@ -71,6 +84,7 @@ class ModelState:
         self.keys: dict[bytes, ModelKey] = {}
         self.jobs: dict[bytes, ModelJob] = {}
         self.streams: dict[bytes, ModelStream] = {}
+        self.memos: dict[bytes, ModelMemo] = {}
         self.counts: Counter[str] = Counter()
 
     def key_and_time(self, now: int, record_id: bytes, *job_ids: bytes) -> tuple[ModelKey | None, int]:
@@ -102,6 +116,10 @@ class ModelState:
 
     def make_job(self, job_id: bytes, state: str, until: int, now: int, *, user: str, slot: bytes, cost: int) -> None:
         self.jobs[job_id] = ModelJob(job_id, state, until, now, slot=slot, cost=cost, user=user)
+
+    def delete_job(self, job_id: bytes) -> None:
+        self.jobs.pop(job_id, None)
+        self.memos = {id: memo for id, memo in self.memos.items() if memo.job != job_id}
 
     def keep_job_with_key(self, job: ModelJob | None, key: ModelKey, now: int) -> None:
         """A job is stored at least as long as its key."""

@@ -9,7 +9,7 @@ from random import Random
 
 from onejob.core.reserve import Verdict
 
-from . import mutants_decisions, mutants_gate, mutants_quotas, mutants_store, mutants_work
+from . import mutants_decisions, mutants_gate, mutants_quotas, mutants_steps, mutants_store, mutants_work
 from .mutant_registry import MUTANTS
 from .plan import Faults, Op, Plan, Verb, draw_plan
 from .simulator import SimulationResult, simulate
@@ -20,6 +20,7 @@ __all__ = [
     "mutants_decisions",
     "mutants_gate",
     "mutants_quotas",
+    "mutants_steps",
     "mutants_store",
     "mutants_work",
     "plan_for",
@@ -42,6 +43,14 @@ WORK_MUTANTS = (
     "started_at_most_once_job_is_released",
     "success_after_the_timeout_is_accepted",
     "token_stays_with_the_next_claim",
+)
+STEP_MUTANTS = (
+    "finished_step_is_run_again",
+    "interrupted_at_most_once_step_is_run_again",
+    "repeated_begin_of_a_step_is_a_second_run",
+    "step_begun_by_a_stale_attempt",
+    "step_finished_by_an_earlier_run",
+    "step_with_other_arguments_is_answered",
 )
 
 
@@ -116,7 +125,7 @@ SCENARIOS: dict[str, Callable[[int], Plan]] = {
     "purge_deletes_the_job_of_a_live_key": partial(
         _one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
-    **dict.fromkeys(WORK_MUTANTS, _short_leases_scenario),
+    **dict.fromkeys((*WORK_MUTANTS, *STEP_MUTANTS), _short_leases_scenario),
     "echo_lost_in_flight": partial(_one_key_scenario, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
     "join_a_read_already_sent": partial(
         _one_key_scenario, [Verb.SUBMIT, Verb.LOOK_UP, Verb.LOOK_UP, Verb.CANCEL], 3000, Faults(slow=0.3)

@@ -125,6 +125,9 @@ class SimStore:
                 for position, attachment in self.attachments.items()
                 if position[0] not in deleted_jobs
             }
+            memos = self.tables[Kind.MEMO]
+            for id in [id for id, memo in memos.items() if memo.job_id in deleted_jobs]:
+                del memos[id]
         for kind, facts in changes.inserts.items():
             changes_applied += [(self._put(kind, fact), fact) for fact in facts]
         for kind, pairs in changes.updates.items():

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from onejob.core.facts import Job
 from onejob.core.maintenance import Maintain
-from onejob.core.replies import Claimed, Started
+from onejob.core.memo import BeginStep, FinishStep
+from onejob.core.replies import Claimed, Started, StepBegun
 from onejob.core.reserve import Verdict
+from onejob.core.states import Delivery
 from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Release, Start
 from onejob.engine import ListReadyJobs
 from onejob.engines.gate import Gate
@@ -67,6 +69,7 @@ class WorkerClient(ClientProtocol):
             "token": job.token,
             "holder": job.holder,
         }
+        await self._run_steps(op, fence)
         for n in range(op.renewals):
             await self._work(op, job)
             line = (f"{job.token} {n}",)
@@ -77,6 +80,29 @@ class WorkerClient(ClientProtocol):
             await self.ask_until_answered(report)
             if op.is_repeated:
                 await self.ask(report)
+
+    async def _run_steps(self, op: Op, fence: dict[str, Any]) -> None:
+        """Run two steps, of which the second is at most once, and leave some unfinished."""
+        for n, delivery in enumerate(Delivery):
+            begin = BeginStep(
+                **fence,
+                name=f"step {n}",
+                fingerprint=b"%d" % (op.wait_ms % 3 // 2),  # now and then a conflict
+                step_holder=self.simulation.ids.holder(),
+                delivery=delivery,
+            )
+            reply = await self.ask_until_answered(begin)
+            if isinstance(reply, StepBegun) and (op.think_ms + n) % 4 != 1:
+                await asyncio.sleep(op.think_ms / 2000)
+                finish = FinishStep(
+                    tenant=self.tenant,
+                    job_id=begin.job_id,
+                    name=begin.name,
+                    token=begin.token,
+                    step_holder=begin.step_holder,
+                    result=begin.step_holder,
+                )
+                await self.ask_until_answered(finish)
 
     async def _work(self, op: Op, job: Job) -> None:
         """Work for a while; a sweep may come between the end of the lease and the next report."""

@@ -159,7 +159,7 @@ class SharedDatabase:
         self._loop_thread.call(self._db.execute(sql, *values))
 
     def empty(self) -> None:
-        names = ("record", "job", "attachment", "stream", "usage", "policy")
+        names = ("record", "job", "attachment", "stream", "usage", "policy", "memo")
         self.call("; ".join(f"DELETE FROM {name}" for name in names))
 
     def release_clock(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.support.postgres_server import Server
 
 from .campaign import run_campaign
+from .steps_campaign import run_steps_campaign
 
 
 def main() -> int:
@@ -21,7 +22,10 @@ def main() -> int:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--engine", metavar="URL", help="default: a new SQLite file")
     where.add_argument("--postgres", action="store_true", help="start a PostgreSQL server for it")
+    parser.add_argument("--steps", type=int, metavar="KILLS", help="kill workers between the steps of their handlers")
     options = parser.parse_args()
+    if options.steps:
+        return prove_steps(options)
     with tempfile.TemporaryDirectory() as folder, _engine(options, folder) as url:
         verdict = run_campaign(
             url,
@@ -34,6 +38,18 @@ def main() -> int:
     print(
         f"{verdict.jobs} jobs, {options.workers} workers, {verdict.kills} kills, {verdict.attempts} attempts, "
         f"{verdict.lost} lost, {verdict.seconds:.1f} s, {len(verdict.violations)} wrong"
+    )
+    for text in verdict.violations[:20]:
+        print(f"  {text}")
+    return bool(verdict.violations)
+
+
+def prove_steps(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as folder, _engine(options, folder) as url:
+        verdict = run_steps_campaign(url, Path(folder), jobs=4, kills=options.steps, seed=options.seed)
+    print(
+        f"{verdict.kills} kills between steps, {verdict.effects} effects, {verdict.repeated} of interrupted steps repeated, "
+        f"{verdict.interrupted} at-most-once steps interrupted, {len(verdict.violations)} wrong"
     )
     for text in verdict.violations[:20]:
         print(f"  {text}")

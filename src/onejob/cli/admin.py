@@ -22,6 +22,7 @@ from onejob.http.schemas.quotas import (
     UsageOut,
 )
 from onejob.ledger.api_keys import ApiKeyView, NewKey
+from onejob.ledger.schedules import ScheduleView
 from onejob.sync import SyncApiKeys, SyncLedger
 from onejob.webhooks import WebhookSecret, load_secrets
 
@@ -217,6 +218,44 @@ def run_webhook_secret(ledger: SyncLedger, options: Namespace) -> WebhookSecretO
 def render_webhook_secret(screen: Screen, response: WebhookSecretOut) -> str:
     advice = "Give it to the receiver of the callbacks; they are also signed with the previous secret."
     return f"{screen.paint('bold', response.secret)}\n\n{advice}"
+
+
+class SchedulesOut(Struct, frozen=True):
+    schedules: list[ScheduleView]
+
+
+def run_schedules(ledger: SyncLedger, options: Namespace) -> SchedulesOut:
+    """Do what is asked, and return all schedules as they are then."""
+    match options.subcommand:
+        case "pause":
+            ledger.pause_schedule(options.name)
+        case "resume":
+            ledger.resume_schedule(options.name)
+        case "delete":
+            ledger.delete_schedule(options.name)
+    return SchedulesOut(list(ledger.schedules()))
+
+
+def render_schedules(screen: Screen, response: SchedulesOut) -> str:
+    if not response.schedules:
+        return "no schedules: a worker registers those of its app when it starts"
+    rows = [
+        (
+            sanitize(one.name),
+            sanitize(one.timetable),
+            sanitize(one.type),
+            str(one.catch_up),
+            _schedule_status(screen, one),
+        )
+        for one in response.schedules
+    ]
+    return "\n".join(table_lines(screen, ("SCHEDULE", "TICKS", "TYPE", "CATCH UP", "STATUS"), rows))
+
+
+def _schedule_status(screen: Screen, schedule: ScheduleView) -> str:
+    if schedule.paused_at is None:
+        return f"active since {screen.time(schedule.since)}"
+    return f"paused {screen.time(schedule.paused_at)} by {sanitize(schedule.paused_by or 'somebody')}"
 
 
 class MigrationOut(Struct, frozen=True, rename="camel"):

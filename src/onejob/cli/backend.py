@@ -43,7 +43,7 @@ from onejob.core.errors import Invalid
 from onejob.core.identity import Actor, checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
-from onejob.core.views import JobView, Receipt, SlotReservation
+from onejob.core.views import JobView, Receipt, SlotReservation, StepView
 from onejob.core.work import Event
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
 from onejob.http.problems import Problem
@@ -76,6 +76,7 @@ from onejob.http.schemas.quotas import (
     usage_out,
 )
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_state_out, sequence_out
+from onejob.http.schemas.steps import StepsOut, step_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
 from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
@@ -168,6 +169,10 @@ def _logs_out(page: LogPage, request_id: str) -> LogsOut:
     return LogsOut(request_id, page.offset, list(page.lines), page.next, page.total, page.state)
 
 
+def _steps_out(steps: Sequence[StepView], request_id: str) -> StepsOut:
+    return StepsOut(request_id, [step_out(step) for step in steps])
+
+
 def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> ReservationsOut:
     return ReservationsOut(request_id, [reservation_out(slot) for slot in slots])
 
@@ -189,6 +194,7 @@ class EngineBackend:
     failures = _ledger_method(SyncLedger.failures, _failures_out)
     result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
     logs = _ledger_method(SyncLedger.log_lines, _logs_out)
+    steps = _ledger_method(SyncLedger.steps, _steps_out)
     keys = _ledger_method(SyncLedger.keys, _keys_out)
     quota = _ledger_method(SyncLedger.quota, quota_out)
     set_quota = _ledger_method(SyncLedger.set_quota, quota_out)
@@ -251,6 +257,7 @@ class ServerBackend:
     failures = _request_method(requests.failures_call, FailuresOut)
     result = _request_method(requests.result_call, Raw)
     logs = _request_method(requests.logs_call, LogsOut)
+    steps = _request_method(requests.steps_call, StepsOut)
     explain = _request_method(requests.key_call, KeyOut)
     keys = _request_method(requests.keys_call, KeysOut)
     quota = _request_method(requests.quota_call, QuotaOut)

@@ -28,6 +28,7 @@ from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.work import Resolution
 from onejob.http.schemas.jobs import EventOut, SingleJobOut
 from onejob.http.schemas.sequences import SequenceOut
+from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import new_nonce
 from onejob.ledger.parse import Submission
@@ -80,6 +81,9 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
         case "webhook-secret":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)
+        case "schedules":
+            with open_engine_backend(options, settings, creates_store=False) as engine:
+                return CommandResult(admin.run_schedules(engine.ledger, options), admin.render_schedules)
     if options.command == "submit":
         options.key = submission_key(options, ci)
     if options.command in _JOB_COMMANDS:
@@ -160,9 +164,10 @@ def _read_file(path: Path) -> bytes:
 
 
 class JobDetails(SingleJobOut, frozen=True, rename="camel", omit_defaults=True):
-    """A job, with the messages of its exceptions where the caller may see them."""
+    """A job with its steps, and with the messages of its exceptions where the caller may see them."""
 
     failures: list[EventOut] = []  # noqa: RUF012 - never changed
+    steps: list[StepOut] = []  # noqa: RUF012 - never changed
 
 
 def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
@@ -170,7 +175,8 @@ def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
         if options.input:
             return backend.input(options.id)
         found = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
-        return JobDetails(found.request_id, found.job, _find_failures(backend, options.id) if found.job.error else [])
+        failures = _find_failures(backend, options.id) if found.job.error else []
+        return JobDetails(found.request_id, found.job, failures, _find_steps(backend, options.id))
 
     return show
 
@@ -184,12 +190,23 @@ def _find_failures(backend: Backend, job_id: str) -> list[EventOut]:
         raise
 
 
+def _find_steps(backend: Backend, job_id: str) -> list[StepOut]:
+    try:
+        return backend.steps(job_id).steps
+    except ServerRefused as refused:
+        if refused.problem.code == "NOT_FOUND":  # an older server
+            return []
+        raise
+
+
 def render_job_or_input(screen: Screen, response: JobDetails | Raw) -> str:
     if isinstance(response, Raw):
         return render.render_result(screen, response)
     lines = [render.render_job(screen, response)]
     if response.failures:
         lines += ["", *render.failure_lines(screen, response.failures)]
+    if response.steps:
+        lines += ["", *render.step_lines(screen, response.steps)]
     return "\n".join(lines)
 
 

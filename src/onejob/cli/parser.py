@@ -55,6 +55,7 @@ def build_parser() -> ArgumentParser:
     _add_reservation_commands(commands)
     _add_api_key_commands(commands)
     _add_webhook_secret_commands(commands)
+    _add_schedule_commands(commands)
     _add_doctor(commands)
     _add_migrate(commands)
     return parser
@@ -365,6 +366,24 @@ def _add_webhook_secret_commands(commands: Subparsers) -> None:
     _add_engine_arguments(_add_command(subcommands, "create", "Create the secret. It is printed once.", example))
     text = "Create a new secret; callbacks are also signed with the previous one until the next rotation."
     _add_engine_arguments(_add_command(subcommands, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
+
+
+def _add_schedule_commands(commands: Subparsers) -> None:
+    example = "onejob schedules list"
+    subcommands = _add_group(commands, "schedules", "List, pause and resume the schedules of workers.", example)
+    listing = _add_command(subcommands, "list", "List the schedules that workers have registered.", example)
+    named = [
+        _add_command(subcommands, name, text, f"onejob schedules {name} nightly-report")
+        for name, text in (
+            ("pause", "Submit no job of a schedule until it is resumed."),
+            ("resume", "Submit jobs of a schedule again, and as many missed ones as it catches up."),
+            ("delete", "Forget a schedule that no worker has any more."),
+        )
+    ]
+    for command in named:
+        command.add_argument("name", metavar="NAME", help="the name that `onejob schedules list` shows")
+    for command in (listing, *named):
+        _add_engine_arguments(command)
 
 
 def _add_doctor(commands: Subparsers) -> None:

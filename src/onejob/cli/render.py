@@ -19,6 +19,7 @@ from onejob.core.views import SequenceOutcome
 from onejob.core.work import FIRST_EVENTS_MAX
 from onejob.http.schemas.jobs import EventOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
+from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
 
 from .backend import SubmitResult
@@ -189,6 +190,18 @@ def render_job(screen: Screen, response: SingleJobOut) -> str:
         ("error", screen.paint("red", sanitize(one.error)) if one.error else ""),
     ]
     return "\n".join([head, *field_lines(screen, rows)])
+
+
+def step_lines(screen: Screen, steps: Sequence[StepOut]) -> list[str]:
+    rows = [
+        (sanitize(step.name), step.state.value, str(step.runs), screen.time(step.began_at), _step_end(screen, step))
+        for step in steps
+    ]
+    return table_lines(screen, ("STEP", "STATE", "RUNS", "BEGAN", "ENDED"), rows)
+
+
+def _step_end(screen: Screen, step: StepOut) -> str:
+    return "" if step.ended_at is None else screen.time(step.ended_at)
 
 
 def render_jobs(screen: Screen, response: JobsOut) -> str:

@@ -189,6 +189,10 @@ def result_call(job_id: str) -> Call[Raw]:
     return _get(f"{_job_path(job_id)}/result", Raw)
 
 
+def steps_call(job_id: str) -> Call[Any]:
+    return _get(f"{_job_path(job_id)}/steps", dict[str, Any])
+
+
 def logs_call(job_id: str, *, offset: int, limit: int) -> Call[models.LogPageModel]:
     return _get(f"{_job_path(job_id)}/logs", models.LogPageModel, offset=offset, limit=limit)
 

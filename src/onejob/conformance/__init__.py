@@ -37,7 +37,7 @@ pytest.register_assert_rewrite(
         f"{__name__}.{module}"
         for module in (
             "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "mixed_batches",
-            "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "tenants", "time",
+            "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "steps", "tenants", "time",
             "values", "work", "world",
         )
     )
@@ -59,6 +59,7 @@ from .quotas import QuotaRules  # noqa: E402
 from .races import RaceRules  # noqa: E402
 from .retries import RetryRules  # noqa: E402
 from .sequences import SequenceRules  # noqa: E402
+from .steps import StepRules  # noqa: E402
 from .tenants import TenantRules  # noqa: E402
 from .time import TimeRules  # noqa: E402
 from .values import ValueRules  # noqa: E402
@@ -84,6 +85,7 @@ class EngineContract(
     QuotaRules,
     RaceRules,
     SequenceRules,
+    StepRules,
     TenantRules,
     TimeRules,
     ValueRules,

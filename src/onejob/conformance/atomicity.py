@@ -72,9 +72,9 @@ class AtomicityRules:
         assert await dump_store(await world.open_another()) == [again]
 
     async def test_a_step_that_cannot_be_stored_completely_stores_nothing(self, world: World) -> None:
-        record, job, stream, usage, policy = one_of_each()
+        record, job, stream, usage, policy, memo = one_of_each()
         step_with_overflow = write_facts(
-            record, job, stream, replace(usage, live=2**63), policy, attachments=(an_attachment(job.id),)
+            record, job, stream, replace(usage, live=2**63), policy, memo, attachments=(an_attachment(job.id),)
         )
         await expect(world.engine, step_with_overflow, Defect)
         assert await dump_store(world.engine) == []
@@ -155,6 +155,7 @@ _CHANGES: dict[Kind, dict[str, Any]] = {
     Kind.STREAM: {"last": U64(2**63 - 1), "evicted": 1, "changed_at": 2},
     Kind.USAGE: {"live": 0, "reservations": {}, "spent": (0, 0, 2**63 - 1), "changed_at": 2},
     Kind.POLICY: {"body": b"", "changed_at": 2},
+    Kind.MEMO: {"ended_at": 2, "result": b"", "changed_at": 2},
 }
 
 
@@ -167,4 +168,5 @@ def _purge(fact: Fact) -> Purge:
         stream_id=footprint.stream,
         usage_id=footprint.usage,
         policy_id=footprint.policy,
+        memo_id=footprint.memo,
     )

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from onejob.core.command import CommandData, Facts, Footprint, Step, Trim
-from onejob.core.facts import Attachment, Fact, Job, Policy, Record, Stream, Usage, next_version
+from onejob.core.facts import Attachment, Fact, Job, Memo, Policy, Record, Stream, Usage, next_version
 from onejob.core.identity import policy_id
 from onejob.core.replies import Reply
 
@@ -17,10 +17,11 @@ class FactsRead(Reply, frozen=True):
     usage: Usage | None
     policy: Policy | None
     at: int
+    memo: Memo | None = None
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy)
+        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy, self.memo)
         return tuple(fact for fact in facts_or_none if fact is not None)
 
 
@@ -32,6 +33,7 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
     stream: Stream | None = None
     usage: Usage | None = None
     policy: Policy | None = None
+    memo: Memo | None = None
     attachments: tuple[Attachment, ...] = ()
     trims: tuple[Trim, ...] = ()
     footprint_override: Footprint | None = None  # None: exactly the facts that it writes
@@ -42,12 +44,11 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
             return self.footprint_override
         jobs = {job.id for job in self.jobs}
         jobs |= {attachment.job_id for attachment in self.attachments} | {trim.job_id for trim in self.trims}
-        return Footprint(
-            self.tenant, _id(self.record), tuple(sorted(jobs)), _id(self.stream), _id(self.usage), _id(self.policy)
-        )
+        others = (_id(self.stream), _id(self.usage), _id(self.policy))
+        return Footprint(self.tenant, _id(self.record), tuple(sorted(jobs)), *others, memo=_id(self.memo))
 
     def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
-        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy)
+        facts_or_none = (self.record, *self.jobs, self.stream, self.usage, self.policy, self.memo)
         puts = tuple(fact for fact in facts_or_none if fact is not None)
         return Step(_facts_read(facts, now), puts, attachments=self.attachments, trims=self.trims)
 
@@ -123,6 +124,7 @@ def write_facts(*facts: Fact, attachments: tuple[Attachment, ...] = ()) -> Write
         stream=next((fact for fact in facts if isinstance(fact, Stream)), None),
         usage=next((fact for fact in facts if isinstance(fact, Usage)), None),
         policy=next((fact for fact in facts if isinstance(fact, Policy)), None),
+        memo=next((fact for fact in facts if isinstance(fact, Memo)), None),
         attachments=attachments,
     )
 
@@ -137,4 +139,4 @@ def _id(fact: Fact | None) -> bytes:
 
 def _facts_read(facts: Facts, now: int) -> FactsRead:
     jobs = tuple(sorted(facts.jobs.values(), key=lambda job: job.id))
-    return FactsRead(facts.record, jobs, facts.stream, facts.usage, facts.policy, now)
+    return FactsRead(facts.record, jobs, facts.stream, facts.usage, facts.policy, now, facts.memo)

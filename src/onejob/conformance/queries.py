@@ -26,7 +26,7 @@ from onejob.engine import (
 )
 
 from .commands import FactsRead, write_facts
-from .samples import OTHER, TENANT, TYPE, a_job, a_policy, a_record, a_stream, a_usage, an_attachment
+from .samples import OTHER, TENANT, TYPE, a_job, a_memo, a_policy, a_record, a_stream, a_usage, an_attachment
 from .world import World, expect, read_time
 
 FEW = 5
@@ -286,4 +286,5 @@ _MAKERS: dict[Kind, Any] = {
     Kind.STREAM: lambda n, tenant: a_stream(f"c{n}", tenant),
     Kind.USAGE: lambda n, tenant: a_usage(f"u{n}", tenant),
     Kind.POLICY: lambda n, tenant: a_policy(f"p{n}", tenant),
+    Kind.MEMO: lambda n, tenant: a_memo(f"m{n}", tenant),
 }

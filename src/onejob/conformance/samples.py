@@ -11,13 +11,14 @@ from onejob.core.facts import (
     Fact,
     Job,
     Kind,
+    Memo,
     Policy,
     Record,
     Reservation,
     Stream,
     Usage,
 )
-from onejob.core.identity import policy_id, record_id, stream_id, usage_id
+from onejob.core.identity import memo_id, policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Reserve, Settle, Verdict
@@ -203,6 +204,24 @@ def a_policy(name: str = "limits", tenant: str = TENANT, **changes: Any) -> Poli
     return Policy(**fields | changes)
 
 
+def a_memo(name: str = "charge", tenant: str = TENANT, *, job_id: bytes = b"", **changes: Any) -> Memo:
+    """The memo of a step; without a job id, of a job that is not stored."""
+    job_id = job_id or sha256(name.encode()).digest()[:16]
+    fields: dict[str, Any] = {
+        "id": memo_id(tenant, job_id, name),
+        "tenant": tenant,
+        "job_id": job_id,
+        "name": name,
+        "fingerprint": sha256(name.encode()).digest(),
+        "token": 1,
+        "holder": new_holder(),
+        "began_at": 1,
+        "changed_at": 1,
+        "result": bytes(range(256)),
+    }
+    return Memo(**fields | changes)
+
+
 def set_policy(name: str = "limits", tenant: str = TENANT, **options: Any) -> SetPolicy:
     fields: dict[str, Any] = {"body": b'{"maxConcurrent":5}'} | options
     return SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, **fields)
@@ -214,14 +233,14 @@ def policy_ids(name: str = "limits", tenant: str = TENANT) -> dict[str, Any]:
 
 
 def one_of_each(tenant: str = TENANT) -> tuple[Fact, ...]:
-    """A record, its job, a stream, a usage and a policy, with the largest values of their fields."""
+    """A record, its job, a stream, a usage, a policy and the memo of another job, with the largest values of their fields."""
     job = a_job(
         tenant, usage_id=usage_id(tenant, USER), cost_held=2**63 - 1, priority=-(2**63), labels=b'{"a":"\xc3\xa4"}'
     )
     record = a_record(
         tenant=tenant, job_ids=job.id, client_id="till-7", sequence=U64(U64_MAX), receipt=bytes(range(256))
     )
-    return record, job, a_stream(tenant=tenant), a_usage(tenant=tenant), a_policy(tenant=tenant)
+    return record, job, a_stream(tenant=tenant), a_usage(tenant=tenant), a_policy(tenant=tenant), a_memo(tenant=tenant)
 
 
 def an_attachment(

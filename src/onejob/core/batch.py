@@ -57,6 +57,7 @@ class WorkingSet:
         "_dropped_ids",
         "_jobs",
         "_loaded",
+        "_memos",
         "_policies",
         "_records",
         "_streams",
@@ -66,11 +67,11 @@ class WorkingSet:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.tables: list[dict[bytes, Any]] = [{}, {}, {}, {}, {}]  # by kind
-        self._loaded: list[dict[bytes, Any]] = [{}, {}, {}, {}, {}]  # facts that changed, as they were loaded
+        self.tables: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # by kind
+        self._loaded: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # facts that changed, as they were loaded
         self._records: dict[bytes, Record | None]
         self._jobs: dict[bytes, Job | None]
-        self._records, self._jobs, self._streams, self._usages, self._policies = self.tables
+        self._records, self._jobs, self._streams, self._usages, self._policies, self._memos = self.tables
         self._attachments: list[Attachment] = []
         self._trims: list[Trim] = []
         self._dropped_ids: set[bytes] = set()  # dropped by a command, even if a later one created it again
@@ -97,7 +98,7 @@ class WorkingSet:
                 job = self._jobs[id]
                 if job is not None and job.tenant == tenant:
                     jobs[id] = job
-        if footprint.stream or footprint.usage or footprint.policy or footprint.follow_usage:
+        if footprint.stream or footprint.usage or footprint.policy or footprint.follow_usage or footprint.memo:
             return self._facts_of_all_kinds(footprint, record, jobs)
         return Facts(record, jobs) if jobs or record is not None else _NO_FACTS
 
@@ -108,10 +109,11 @@ class WorkingSet:
         stream = _owned_fact(self._streams, footprint.stream, tenant) if footprint.stream else None
         usage = _owned_fact(self._usages, usage_id, tenant) if usage_id else None
         policy = _owned_fact(self._policies, footprint.policy, tenant) if footprint.policy else None
+        memo = _owned_fact(self._memos, footprint.memo, tenant) if footprint.memo else None
         # The common submission has a new key and a user without limits: it finds no fact at all.
-        if stream is usage is policy is record is None and not jobs:
+        if stream is usage is policy is memo is record is None and not jobs:
             return _NO_FACTS
-        return Facts(record, jobs, stream, usage, policy)
+        return Facts(record, jobs, stream, usage, policy, memo)
 
     def meets_precondition(
         self, precondition: Precondition, footprint: Footprint, now: int, *, preconditions_checked_later: bool
@@ -158,8 +160,16 @@ class WorkingSet:
             dropped = {fact.id for fact in step.drops}
             self._dropped_ids |= dropped
             self._attachments = [one for one in self._attachments if one.job_id not in dropped]
+            self._drop_memos(dropped)
         self._attachments += step.attachments
         self._trims += step.trims
+
+    def _drop_memos(self, dropped_jobs: set[bytes]) -> None:
+        """Forget the memos of dropped jobs: the engine deletes those that are stored with the job."""
+        for id, memo in self._memos.items():
+            if memo is not None and memo.job_id in dropped_jobs:
+                self._memos[id] = None
+                self._loaded[Kind.MEMO].pop(id, None)
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._attachments, self._trims, self._settled_records())
@@ -211,6 +221,7 @@ def load_facts(footprints: Sequence[Footprint]) -> Generator[LoadRequest, Sequen
         (Kind.STREAM, {f.stream for f in footprints if f.stream}),
         (Kind.USAGE, usage_ids),
         (Kind.POLICY, policy_ids),
+        (Kind.MEMO, {f.memo for f in footprints if f.memo}),
     ):
         if ids:
             request = LoadRequest(kind, sorted(ids))
@@ -236,9 +247,9 @@ def empty_working_set(footprints: Sequence[Footprint]) -> WorkingSet:
     Equivalence: test_an_empty_working_set_equals_one_loaded_from_an_empty_store.
     """
     working_set = WorkingSet()
-    records, jobs, streams, usages, policies = working_set.tables
+    records, jobs, streams, usages, policies, memos = working_set.tables
     for f in footprints:
-        records[f.record] = streams[f.stream] = usages[f.usage] = policies[f.policy] = None
+        records[f.record] = streams[f.stream] = usages[f.usage] = policies[f.policy] = memos[f.memo] = None
         for id in f.jobs:
             jobs[id] = None
     for table in working_set.tables:
@@ -317,7 +328,7 @@ def _decision_time(command: Command[AnyReply], facts: Facts, now: int) -> int:
         raise NewerFormat(f"the command has format {command.format}; upgrade this program")
     if facts is _NO_FACTS:
         return now
-    for fact in (facts.record, *facts.jobs.values(), facts.stream, facts.usage, facts.policy):
+    for fact in (facts.record, *facts.jobs.values(), facts.stream, facts.usage, facts.policy, facts.memo):
         if fact is not None:
             if fact.format > FORMAT:
                 raise NewerFormat(f"a {type(fact).__name__} has format {fact.format}; upgrade this program")
@@ -327,7 +338,7 @@ def _decision_time(command: Command[AnyReply], facts: Facts, now: int) -> int:
 
 def _is_named_outside_jobs(id: bytes, footprint: Footprint, facts: Facts) -> bool:
     followed_usage = facts.usage.id if facts.usage is not None else b""
-    return bool(id) and id in (footprint.stream, footprint.usage, footprint.policy, followed_usage)
+    return bool(id) and id in (footprint.stream, footprint.usage, footprint.policy, footprint.memo, followed_usage)
 
 
 def _owned_fact(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:

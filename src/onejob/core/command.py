@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Policy, Record, Stream, Usage, unexpired_policy
+from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Memo, Policy, Record, Stream, Usage, unexpired_policy
 from .replies import Reason, Refused
 
 R_co = TypeVar("R_co", covariant=True)
@@ -63,6 +63,7 @@ class Footprint(Struct, frozen=True, gc=False):
     follow_jobs: bool = False
     follow_usage: bool = False
     precondition: Precondition | None = None
+    memo: bytes = b""
 
 
 class Facts(Struct, frozen=True, gc=False):
@@ -73,6 +74,7 @@ class Facts(Struct, frozen=True, gc=False):
     stream: Stream | None = None
     usage: Usage | None = None
     policy: Policy | None = None
+    memo: Memo | None = None
 
     @property
     def job(self) -> Job | None:
@@ -93,7 +95,7 @@ class Trim(Struct, frozen=True, gc=False):
 class Step(Struct, Generic[R_co], frozen=True, gc=False):
     """The decision: a reply, and the changes that are stored with it, all or nothing.
 
-    A dropped job takes its attachments with it.
+    A dropped job takes its attachments and memos with it.
     """
 
     reply: R_co

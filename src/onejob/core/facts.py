@@ -1,4 +1,4 @@
-"""The five kinds of fact that are stored and decided over, and the attachments of a job.
+"""The six kinds of fact that are stored and decided over, and the attachments of a job.
 
 Fields stand in the order of the SQL columns. Times are integer milliseconds, 0 means never.
 Each fact carries its version (a put is insert-if-absent or update-if-version), the time of its last change
@@ -36,6 +36,7 @@ class Kind(IntEnum):
     STREAM = 2
     USAGE = 3
     POLICY = 4
+    MEMO = 5
 
 
 class KeyConflict(Struct, frozen=True, gc=False, array_like=True):
@@ -118,6 +119,7 @@ class Job(Struct, frozen=True, gc=False):
     progress: str = ""  # the latest, as JSON
     finish_digest: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
     verb_keys: bytes = b""  # the last keys of cancel, resolve and rerun, with their outcomes (work.py)
+    memos: int = 0  # how many steps of its handler have a memo
 
 
 class Stream(Struct, frozen=True, gc=False):
@@ -181,13 +183,33 @@ class Policy(Struct, frozen=True, gc=False):
     expires_at: int = 0  # 0: never
 
 
-Fact = Record | Job | Stream | Usage | Policy
+class Memo(Struct, frozen=True, gc=False):
+    """The memo of a handler's step: whether it has finished, and what it returned. It is deleted with its job."""
+
+    id: bytes  # begins with the tenant and the job, so that the memos of a job are one range of ids
+    tenant: str
+    job_id: bytes
+    name: str
+    fingerprint: bytes  # of the arguments
+    token: int  # of the attempt that began the step last
+    holder: bytes  # a nonce, drawn for each call
+    began_at: int  # of the latest run
+    changed_at: int
+    runs: int = 1
+    ended_at: int = 0  # 0: begun, not finished
+    result: bytes = b""  # JSON
+    version: int = 1
+    format: int = FORMAT
+
+
+Fact = Record | Job | Stream | Usage | Policy | Memo
 KINDS: Mapping[type[Any], Kind] = {
     Record: Kind.RECORD,
     Job: Kind.JOB,
     Stream: Kind.STREAM,
     Usage: Kind.USAGE,
     Policy: Kind.POLICY,
+    Memo: Kind.MEMO,
 }
 
 
@@ -209,7 +231,7 @@ class Attachment(Struct, frozen=True, gc=False):
     data: bytes
 
 
-F = TypeVar("F", Record, Job, Stream, Usage, Policy)
+F = TypeVar("F", Record, Job, Stream, Usage, Policy, Memo)
 
 
 def next_version(fact: F, now: int, **changes: object) -> F:

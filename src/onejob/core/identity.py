@@ -220,6 +220,15 @@ def policy_id(tenant: str, name: str) -> bytes:
     return tenant_prefix(tenant) + _digest("policy", name)[:_DIGEST_BYTES]
 
 
+def memo_range(tenant: str, job_id: bytes) -> bytes:
+    """What the ids of all memos of a job begin with."""
+    return tenant_prefix(tenant) + job_id
+
+
+def memo_id(tenant: str, job_id: bytes, name: str) -> bytes:
+    return memo_range(tenant, job_id) + _digest("memo", name)[:_DIGEST_BYTES]
+
+
 def _digest(*parts: str) -> bytes:
     digest = sha256()
     for part in parts:

@@ -179,14 +179,15 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
     stream_id: bytes = b""
     usage_id: bytes = b""
     policy_id: bytes = b""
+    memo_id: bytes = b""
 
     @property
     def footprint(self) -> Footprint:
         others = (self.stream_id, self.usage_id, self.policy_id)
-        return Footprint(self.tenant, self.record_id, self.job_ids, *others, follow_jobs=True)
+        return Footprint(self.tenant, self.record_id, self.job_ids, *others, follow_jobs=True, memo=self.memo_id)
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
-        named: list[Fact | None] = [facts.record, facts.stream, facts.usage, facts.policy]
+        named: list[Fact | None] = [facts.record, facts.stream, facts.usage, facts.policy, facts.memo]
         job_ids = facts.record.job_ids if facts.record is not None else b""
         # A job whose record may not have expired goes with that record, or the key would name a deleted job.
         jobs = (job for job in facts.jobs.values() if job.id in job_ids or not job.key or now > job.keep_until)

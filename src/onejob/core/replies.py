@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .facts import U64, Job, Policy, Record, Stream, Usage
+from .facts import U64, Job, Memo, Policy, Record, Stream, Usage
 from .states import SlotState
 
 
@@ -34,6 +34,8 @@ class Reason(StrEnum):
     NOT_READY = "NOT_READY"
     TIMED_OUT = "TIMED_OUT"
     NOT_ALLOWED = "NOT_ALLOWED"
+    STEP_CONFLICT = "STEP_CONFLICT"  # the name of the step was used with other arguments
+    STEP_INTERRUPTED = "STEP_INTERRUPTED"  # it was begun, did not finish, and runs at most once
     CREDENTIAL_CHANGED = "CREDENTIAL_CHANGED"  # the precondition of a command is not met
 
 
@@ -241,6 +243,20 @@ class Finished(Reply, frozen=True, gc=False):
     at: int
 
 
+class StepBegun(Reply, frozen=True, gc=False):
+    """The caller runs the step now, and finishes it."""
+
+    memo: Memo
+    at: int
+
+
+class StepFinished(Reply, frozen=True, gc=False):
+    """The step has finished, now or before: its result is in the memo."""
+
+    memo: Memo
+    at: int
+
+
 class Resolved(Reply, frozen=True, gc=False):
     job: Job
     at: int
@@ -300,6 +316,8 @@ AnyReply = (
     | Extended
     | Released
     | Finished
+    | StepBegun
+    | StepFinished
     | Resolved
     | Forgotten
     | Maintained

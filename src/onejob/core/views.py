@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, json
 
 from .command import Facts
-from .facts import Job, KeyConflict, Record, Reservation, is_held
+from .facts import Job, KeyConflict, Memo, Record, Reservation, is_held
 from .identity import format_job_id
 from .limits import EffectiveLimits, Limits, Period, TenantLimits, decode_limits, decode_tenant_limits, to_units
 from .maintenance import decode_conflicts
@@ -114,6 +114,49 @@ class JobView:
     @property
     def ended_at(self) -> datetime | None:
         return _to_utc_or_none(self.row.ended_at)
+
+
+class StepState(StrEnum):
+    BEGUN = "begun"  # it runs, or was interrupted
+    FINISHED = "finished"
+
+
+class StepView:
+    """A step of a job's handler, as it was when the answer was made."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: Memo) -> None:
+        self.row = row
+
+    def __repr__(self) -> str:
+        return f"<Step {self.name!r} {self.state}>"
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def state(self) -> StepState:
+        return StepState.FINISHED if self.row.ended_at else StepState.BEGUN
+
+    @property
+    def began_at(self) -> datetime:
+        """When its latest run began."""
+        return to_utc(self.row.began_at)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return _to_utc_or_none(self.row.ended_at)
+
+    @property
+    def runs(self) -> int:
+        return self.row.runs
+
+    @property
+    def token(self) -> int:
+        """Of the attempt that began it last."""
+        return self.row.token
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -163,7 +163,7 @@ class Extend(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = held
         until = _lease_end(job, now, self.lease_ms)
         if until <= now:
-            return Step(_timed_out_refusal(now))
+            return Step(timed_out_refusal(now))
         if self.offset > job.logs:
             message = f"{job.logs} log lines are stored; send the lines from that offset on"
             return Step(Refused(Reason.SEQUENCE_GAP, message, now, {"logs": job.logs}))
@@ -254,7 +254,7 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(self.stale_refusal(job, now))
         job = held
         if self.outcome is FinishOutcome.SUCCESS and job.timeout_ms and now > job.started_at + job.timeout_ms:
-            return Step(_timed_out_refusal(now))
+            return Step(timed_out_refusal(now))
         if self.outcome is FinishOutcome.FAILED and self._may_retry(job):
             return self._schedule_retry(job, digest, now)
         move = Move.SUCCEED if self.outcome is FinishOutcome.SUCCESS else Move.FAIL
@@ -486,7 +486,7 @@ def released_job(job: Job, now: int, *, delay_ms: int = 0, **changes: object) ->
     return next_version(job, now, state=state_after(job.state, move), lease_until=0, due_at=0, run_at=run_at, **changes)
 
 
-def _timed_out_refusal(now: int) -> Refused:
+def timed_out_refusal(now: int) -> Refused:
     return Refused(Reason.TIMED_OUT, "the attempt timed out; stop, and finish it as failed", now)
 
 

@@ -116,6 +116,9 @@ class MemoryEngine(EngineBase):
         if gone:
             for place in [place for place in self.attachments if place[0] in gone]:
                 del self.attachments[place]
+            memos = self.facts[Kind.MEMO]
+            for id in [id for id, memo in memos.items() if memo.job_id in gone]:
+                del memos[id]
         for kind, inserts in changes.inserts.items():
             self.facts[kind].update((fact.id, fact) for fact in inserts)
         for kind, updates in changes.updates.items():

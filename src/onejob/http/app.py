@@ -17,7 +17,7 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, overview, quotas, sequences, work
+from .endpoints import events, jobs, keys, overview, quotas, sequences, steps, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
@@ -63,6 +63,7 @@ BASE_ROUTES = (
     *events.ROUTES,
     *jobs.RESULT_ROUTES,
     *work.ROUTES,
+    *steps.ROUTES,
     *keys.ROUTES,
     *overview.ROUTES,
     *quotas.ROUTES,

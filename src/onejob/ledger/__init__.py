@@ -21,7 +21,9 @@ from .parse import Caller, parse_default_windows, parse_retention_ms
 from .quotas import QuotaOperations
 from .reads import ReadOperations
 from .runtime import Runtime, Stats
+from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
+from .steps import StepOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -29,7 +31,15 @@ URL_DEFAULT = "sqlite:///onejob.db"
 RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
-class Ledger(OverviewOperations, HeldKeyOperations, SequenceOperations, ReadOperations, QuotaOperations):
+class Ledger(
+    OverviewOperations,
+    HeldKeyOperations,
+    SequenceOperations,
+    ReadOperations,
+    QuotaOperations,
+    StepOperations,
+    ScheduleOperations,
+):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 
     def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":

@@ -298,3 +298,5 @@ def _build_purges(tenant: str, kind: Kind, ids: Sequence[bytes]) -> list[Purge]:
             return [Purge(tenant=tenant, usage_id=id) for id in ids]
         case Kind.POLICY:
             return [Purge(tenant=tenant, policy_id=id) for id in ids]
+        case Kind.MEMO:
+            return [Purge(tenant=tenant, memo_id=id) for id in ids]

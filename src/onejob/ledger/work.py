@@ -52,7 +52,14 @@ TYPES_MAX = 100
 _ELLIPSIS = "…"
 _ENCODER = json.Encoder(enc_hook=to_encodable)
 _UNSET: Any = object()
-_WORK_REFUSALS = (Reason.TIMED_OUT, Reason.NOT_ALLOWED, Reason.NOT_READY, Reason.SEQUENCE_GAP)
+_WORK_REFUSALS = (
+    Reason.TIMED_OUT,
+    Reason.NOT_ALLOWED,
+    Reason.NOT_READY,
+    Reason.SEQUENCE_GAP,
+    Reason.STEP_CONFLICT,
+    Reason.STEP_INTERRUPTED,
+)
 
 
 class Fence(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,19 @@
 """Running jobs: handlers, and the worker that claims jobs, renews their leases and reports how they ended."""
 
 from .app import App
-from .context import AttemptCancelled, Context, Fatal, Retry
+from .context import Context
+from .exceptions import AttemptCancelled, Fatal, Retry, StepConflict, StepInterrupted
 from .handlers import Handler
 from .worker import Worker
 
-__all__ = ["App", "AttemptCancelled", "Context", "Fatal", "Handler", "Retry", "Worker"]
+__all__ = [
+    "App",
+    "AttemptCancelled",
+    "Context",
+    "Fatal",
+    "Handler",
+    "Retry",
+    "StepConflict",
+    "StepInterrupted",
+    "Worker",
+]

@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Unpack
 
+from onejob.core.facts import JOB_ID_BYTES
+from onejob.core.identity import checked_name
 from onejob.core.states import Delivery
 from onejob.errors import Invalid
 from onejob.import_path import load_object
 from onejob.ledger import Ledger
-from onejob.ledger.parse import ATTEMPTS_DEFAULT
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, Caller, JobOptions, Submission, build_submit, with_prepared_input
 
 from .handlers import Handler, build_handler, describe_exception
+from .scheduler import Schedule, checked_catch_up
+from .timetable import build_timetable
 from .worker import Worker, WorkerOptions
 
 
@@ -26,6 +30,7 @@ class App:
         self, *, describe: Callable[[BaseException], str] = describe_exception, keep_messages: bool = True
     ) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.schedules: dict[str, Schedule] = {}
         self.describe = describe
         self.keep_messages = keep_messages
 
@@ -47,6 +52,39 @@ class App:
             return handler
 
         return register
+
+    def every(
+        self,
+        every: str | timedelta,
+        type: str | Handler,
+        input: Any = None,
+        *,
+        zone: str | None = None,
+        name: str | None = None,
+        catch_up: int = 1,
+        **options: Unpack[JobOptions],
+    ) -> None:
+        """Submit a job at every tick of a cron expression (in a time zone; UTC without one) or of an interval, once.
+
+        Every worker of this app submits the ticks, and each tick becomes one job, however many workers there are. After an
+        outage or a pause, up to `catch_up` missed ticks are submitted. The name, by default the type, identifies the schedule.
+        """
+        handler = type if isinstance(type, Handler) else self.handlers.get(type)
+        type_name = type.type if isinstance(type, Handler) else type
+        name = checked_name("schedule", type_name if name is None else name)
+        if name in self.schedules:
+            raise Invalid("schedule", f"there is a schedule {name!r} already; give this one another name=")
+        if options.get("run_at") is not None:
+            raise Invalid("run_at", "a schedule says when its jobs run; leave run_at out")
+        defaults: JobOptions = {} if handler is None else handler.submission_options()
+        submission = with_prepared_input(Submission(type=type_name, input=input, **(defaults | options)))
+        build_submit(submission, Caller(), bytes(JOB_ID_BYTES))  # refuses a wrong option here, not at the first tick
+        self.schedules[name] = Schedule(
+            name=name,
+            timetable=build_timetable(every, zone),
+            catch_up=checked_catch_up(catch_up),
+            submission=submission,
+        )
 
     def handlers_for(self, types: Sequence[str] | None) -> dict[str, Handler]:
         """The handlers of these types; of all types for None."""

@@ -17,9 +17,11 @@ from onejob.core.states import Delivery
 from onejob.core.work import LOG_LINES_AT_ONCE_MAX, Extend, Finish, FinishOutcome, Release
 from onejob.engines.gate import Gate
 from onejob.errors import Invalid, Unavailable, Unknown
+from onejob.ids import Ids
 from onejob.ledger.work import Attempt, attempt_fence_fields, encode_result
 
-from .context import AttemptCancelled, Context, Fatal, Retry
+from .context import Context
+from .exceptions import AttemptCancelled, Fatal, Retry
 from .handlers import Handler, describe_exception, exception_message
 
 PAUSE_FIRST = 0.02
@@ -38,6 +40,7 @@ class AttemptReporter:
         self,
         gate: Gate,
         *,
+        ids: Ids,
         actor: str,
         retention_ms: int,
         describe: Callable[[BaseException], str],
@@ -45,6 +48,7 @@ class AttemptReporter:
         threads_max: int,
     ) -> None:
         self.gate = gate
+        self.ids = ids
         self.actor = actor
         self.retention_ms = retention_ms
         self.describe = describe
@@ -121,7 +125,7 @@ class RunningAttempt:
         self._reporter = reporter
         self._on_handler_end = on_handler_end  # called before the outcome is reported
         loop = asyncio.get_running_loop()
-        self.context = Context(attempt, loop, lambda: wake(self))
+        self.context = Context(attempt, loop, lambda: wake(self), gate=reporter.gate, ids=reporter.ids)
         timeout_ms = attempt.job_row.timeout_ms
         self._lease_end_max = began + timeout_ms / _MS if timeout_ms else math.inf
         self.set_lease_end(began)

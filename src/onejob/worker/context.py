@@ -1,44 +1,37 @@
-"""The context of a handler, and the exceptions a handler may raise. All methods are thread-safe."""
+"""The context of a handler. All methods are thread-safe."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from onejob.core.states import Delivery
+from onejob.engines.gate import Gate
+from onejob.ids import Ids
 from onejob.ledger.work import Attempt, checked_progress, truncated_line
 
-
-class Fatal(Exception):
-    """The job has failed, and no further attempt would help. The message is stored with the job."""
-
-
-class Retry(Exception):
-    """This attempt has failed; retry after a delay, while attempts are left. The message is stored with the job."""
-
-    def __init__(self, message: str = "", *, after: timedelta | float | None = None) -> None:
-        super().__init__(message)
-        if isinstance(after, (int, float)):
-            after = timedelta(seconds=after)
-        if after is not None and after < timedelta(0):
-            raise ValueError("after is negative; give a delay of zero or more")
-        self.after = after
-
-
-class AttemptCancelled(Exception):
-    """The job was cancelled, or this worker lost its lease: stop."""
-
+from .exceptions import AttemptCancelled
+from .steps import StepRunner
 
 PENDING_LINES_MAX = 1000  # as many as a job stores
 
 
 class Context:
-    def __init__(self, attempt: Attempt, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        *,
+        gate: Gate,
+        ids: Ids,
+    ) -> None:
         self._attempt = attempt
         self._loop = loop
         self._wake = wake  # asks the heartbeat to store pending updates soon
         self._cancelled = asyncio.Event()
+        self._steps = StepRunner(attempt, gate, ids, is_cancelled=self._cancelled.is_set)
         self.pending_updates = PendingUpdates(attempt.job_row.logs)
 
     @property
@@ -105,16 +98,38 @@ class Context:
         self._run_on_loop(lambda: self.pending_updates.set_progress(text, stored))
         return ProgressAck(stored)
 
+    def once(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        delivery: Delivery | str = Delivery.AT_LEAST_ONCE,
+    ) -> Any:
+        """Call the function, unless an earlier attempt of this job has finished this step: then return what it returned.
+
+        Await it in an async handler. The name identifies the step within the job; the arguments must be the same in every
+        attempt. A step that was interrupted is run again, or with `delivery="at_most_once"` raises StepInterrupted.
+        """
+        if self._is_on_loop():
+            return self._steps.run(name, function, arguments, delivery)
+        return self._steps.run_in_thread(name, function, arguments, delivery, loop=self._loop)
+
+    def step_key(self, name: str) -> str:
+        """The idempotency key of a step, the same in every attempt; a parameter `idempotency_key` gets it by itself."""
+        return self._steps.key(name)
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
     def _run_on_loop(self, action: Callable[[], None]) -> None:
         def act_and_wake() -> None:
             action()
             self._wake()
 
-        try:
-            on_loop = asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            on_loop = False
-        if on_loop:
+        if self._is_on_loop():
             act_and_wake()
         else:
             self._loop.call_soon_threadsafe(act_and_wake)

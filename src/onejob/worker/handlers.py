@@ -18,9 +18,10 @@ from onejob.core.views import Receipt
 from onejob.core.work import MESSAGE_CHARS_MAX
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
-from onejob.ledger.parse import ATTEMPTS_DEFAULT, SubmissionOptions
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, JobOptions, SubmissionOptions
 
-from .context import Context, Fatal
+from .context import Context
+from .exceptions import Fatal
 
 _CONTEXT_NAME = "ctx"
 _ERROR_CHARS_MAX = 300
@@ -57,13 +58,12 @@ class Handler(Struct, frozen=True, kw_only=True):
         **options: Unpack[SubmissionOptions],
     ) -> Receipt:
         """Submit a job for this handler; what is not given is as the handler was registered."""
-        merged: SubmissionOptions = {
-            "delivery": self.delivery,
-            "max_attempts": self.max_attempts,
-            "timeout": self.timeout,
-            **options,
-        }
+        merged: SubmissionOptions = {**self.submission_options(), **options}
         return await queue.submit(self.type, input, idempotency_key=idempotency_key, **merged)
+
+    def submission_options(self) -> JobOptions:
+        """The options of its jobs where a submission has none of its own."""
+        return {"delivery": self.delivery, "max_attempts": self.max_attempts, "timeout": self.timeout}
 
     def arguments(self, input: bytes, context: Context) -> dict[str, Any]:
         """The keyword arguments for the function."""

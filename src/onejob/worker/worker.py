@@ -18,6 +18,7 @@ from onejob.ledger.workers import WorkerPresence
 from .attempt import AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
 from .prefetch import Candidate, Prefetcher
+from .scheduler import Scheduler
 
 if TYPE_CHECKING:
     from .app import App
@@ -59,14 +60,10 @@ class Worker:
         drain: timedelta = DRAIN_DEFAULT,
         name: str = "worker",
     ) -> None:
-        if not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise Invalid(
-                "concurrency", f"concurrency is out of range; a worker runs 1 to {CONCURRENCY_MAX} jobs at once"
-            )
         self._handlers = app.handlers_for(types)
         self._types = checked_types(tuple(self._handlers))
         self._tenant = None if tenant is None else checked_name("tenant", tenant)
-        self._concurrency = concurrency
+        self._concurrency = _checked_concurrency(concurrency)
         self._lease_ms = checked_lease(to_duration_ms("lease", lease))
         self._drain_seconds = checked_timedelta("drain", drain).total_seconds()
         self._runtime = queue.runtime
@@ -74,6 +71,7 @@ class Worker:
         self._busy = 0  # handlers that are still running
         self._reporter = AttemptReporter(
             self._runtime.gate,
+            ids=self._runtime.ids,
             actor=str(Actor.system(name)),
             retention_ms=self._runtime.retention_ms,
             describe=app.describe,
@@ -82,6 +80,7 @@ class Worker:
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
+        self._scheduler = Scheduler(tuple(app.schedules.values()), queue, tenant=self._tenant)
         self._presence = self._build_presence(name)
         self._capacity_freed = asyncio.Event()
         self._stopping = False
@@ -119,13 +118,17 @@ class Worker:
         """Claim and run jobs until `stop` is called."""
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
+        scheduler = asyncio.create_task(self._scheduler.run())
+        scheduler.add_done_callback(self._on_scheduler_exit)
         announcing = asyncio.create_task(self._presence.announce_until_cancelled())
         try:
             await self._claim_until_stopped()
+            scheduler.cancel()
             await self._shut_down()
             announcing.cancel()
             await self._presence.withdraw()
         finally:
+            scheduler.cancel()
             announcing.cancel()
             heartbeat.cancel()
             self._prefetcher.close()
@@ -135,6 +138,11 @@ class Worker:
         """Without heartbeats the leases of running handlers would expire."""
         if not heartbeat.cancelled():
             log.error("heartbeat task failed; shutting the worker down", exc_info=heartbeat.exception())
+            self.stop()
+
+    def _on_scheduler_exit(self, scheduler: "asyncio.Task[None]") -> None:
+        if not scheduler.cancelled() and scheduler.exception() is not None:
+            log.error("scheduler task failed; shutting the worker down", exc_info=scheduler.exception())
             self.stop()
 
     async def _claim_until_stopped(self) -> None:
@@ -243,3 +251,9 @@ class Worker:
         tasks = [run.task for run in self._runs.values() if run.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+def _checked_concurrency(concurrency: int) -> int:
+    if not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise Invalid("concurrency", f"concurrency is out of range; a worker runs 1 to {CONCURRENCY_MAX} jobs at once")
+    return concurrency

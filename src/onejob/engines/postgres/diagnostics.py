@@ -13,7 +13,7 @@ from .schema import known_schema_version, read_schema_version
 from .url import PostgresUrl, parse_postgres_url
 
 CONNECTIONS_PER_PROCESS = 5  # two for new facts, one for updates, one for reads, one for LISTEN
-_TABLES = ("record", "job", "attachment", "stream", "usage", "policy")
+_TABLES = ("record", "job", "attachment", "stream", "usage", "policy", "memo")
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _SERVER_QUERY = """
 SELECT current_setting('server_version_num')::integer AS version, current_setting('wal_level') AS wal_level,

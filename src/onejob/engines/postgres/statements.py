@@ -26,7 +26,7 @@ TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 # Long values are sent as arrays of bytes, not as text.
-RAW_COLUMNS = ("data", "body", "receipt")
+RAW_COLUMNS = ("data", "body", "receipt", "result")
 _BY_ID = attrgetter("id")
 
 
@@ -92,7 +92,7 @@ class StatementPart(NamedTuple):
     """One part of a statement.
 
     `insert`, `update` and `delete` rows of a kind; check that some are `absent`; `add` or `trim` attachments;
-    `delete_attachments` of jobs; `notify` listeners.
+    `delete_attachments` and `delete_memos` of jobs; `notify` listeners.
     """
 
     action: str
@@ -237,6 +237,8 @@ class Statements:
             )
         if part.action == "delete_attachments":
             return f"DELETE FROM {self.table('attachment')} WHERE job_id = ANY (${first}::bytea[])", first + 1
+        if part.action == "delete_memos":
+            return f"DELETE FROM {self.table('memo')} WHERE job_id = ANY (${first}::bytea[])", first + 1
         assert part.kind is not None
         table, types = TABLES[part.kind], column_types(part.kind)
         if part.action == "insert":
@@ -333,10 +335,12 @@ class _PartsBuilder:
 
 
 def attachment_deletions(changes: Changes) -> BoundParts:
-    """Deletions of attachments. They come first: a job that is created again starts without attachments."""
+    """Deletions of attachments and memos of jobs. They come first: a job that is created again starts without them."""
     builder = _PartsBuilder()
     if Kind.JOB in changes.deletes:
-        builder.add(StatementPart("delete_attachments"), [[fact.id for fact, _ in changes.deletes[Kind.JOB]]], None)
+        job_ids = [fact.id for fact, _ in changes.deletes[Kind.JOB]]
+        builder.add(StatementPart("delete_attachments"), [job_ids], None)
+        builder.add(StatementPart("delete_memos"), [job_ids], None)
     if changes.trims:
         builder.add_rows(StatementPart("trim"), TRIM_TYPES, sorted(_trimmed_places(changes)), None)
     return builder.build()

@@ -183,9 +183,9 @@ def decide_optimistic_insert(
 
 def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
     """Ids that the decisions assumed absent and that are not inserted, so that no unique index proves it."""
-    assumed: dict[Kind, set[bytes]] = {Kind.STREAM: set(), Kind.USAGE: set(), Kind.POLICY: set()}
+    assumed: dict[Kind, set[bytes]] = {kind: set() for kind in Kind}
     for f in footprints:
-        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy)):
+        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy), (Kind.MEMO, f.memo)):
             if id and id not in created:
                 assumed[kind].add(id)
     return {kind: sorted(ids) for kind, ids in assumed.items() if ids}
@@ -451,5 +451,5 @@ def _is_single_kind(footprints: Sequence[Footprint]) -> bool:
             return False
         policies = f.policy or f.precondition
         named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, policies))
-        kinds.update(kind for kind, ids in named if ids)
+        kinds.update(kind for kind, ids in (*named, (Kind.MEMO, f.memo)) if ids)
     return len(kinds) == 1

@@ -52,6 +52,7 @@ _DELETE = {kind: f"DELETE FROM {TABLES[kind]} WHERE id = ? AND version = ?" for 
 _INSERT_ATTACHMENT = 'INSERT INTO attachment (job_id, kind, "index", data) VALUES '
 _DELETE_ATTACHMENT = 'DELETE FROM attachment WHERE job_id = ? AND kind = ? AND "index" = ?'
 _DELETE_ATTACHMENTS_OF_JOB = "DELETE FROM attachment WHERE job_id = ?"
+_DELETE_MEMOS_OF_JOB = "DELETE FROM memo WHERE job_id = ?"
 _NEXT_GENERATION = "UPDATE ledger SET generation = generation + 1 WHERE id = ? AND generation >= ? RETURNING generation"
 _IDS_MAX = 4096
 _ROWS_MAX = 64
@@ -413,6 +414,7 @@ class SqliteStore:
             self._change_exactly(_DELETE[kind], [(fact.id, version) for fact, version in deletes])
             if kind is Kind.JOB:
                 db.executemany(_DELETE_ATTACHMENTS_OF_JOB, [(fact.id,) for fact, _ in deletes])
+                db.executemany(_DELETE_MEMOS_OF_JOB, [(fact.id,) for fact, _ in deletes])
         for kind, inserts in changes.inserts.items():
             self._insert(_INSERT[kind], [fact_to_row(fact) for fact in inserts])
         for kind, updates in changes.updates.items():

@@ -61,7 +61,7 @@ async def claim(request: Request) -> Response:
         tenant=request.ledger.caller.tenant,
         limit=to_integer("limit", body.limit),
         lease=_parse_duration("leaseSeconds", body.lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX),
-        holder=None if body.holder is None else _parse_holder(body.holder),
+        holder=None if body.holder is None else parse_holder(body.holder),
         worker=_checked_worker_name(body.worker),
         start=body.start,
     )
@@ -78,8 +78,8 @@ async def start(request: Request) -> Response:
     if body.holder is None:
         holder = draw_holder(request.ledger.runtime.ids, _checked_worker_name(body.worker))
     else:
-        holder = _parse_holder(body.holder)
-    started = await request.ledger.start(_fence(request, body.token, holder, body.lease_seconds))
+        holder = parse_holder(body.holder)
+    started = await request.ledger.start(build_fence(request, body.token, holder, body.lease_seconds))
     return json_response(200, StartOut(request_id=request.id, **asdict(claimed_job_out(started))))
 
 
@@ -88,7 +88,7 @@ async def extend(request: Request) -> Response:
     body = await request.decode_body(ExtendBody)
     progress = {} if isinstance(body.progress, UnsetType) else {"progress": _to_single_line(body.progress)}
     extended = await request.ledger.extend(
-        _fence(request, body.token, _parse_holder(body.holder), body.lease_seconds),
+        build_fence(request, body.token, parse_holder(body.holder), body.lease_seconds),
         logs=body.logs,
         offset=checked_offset(to_integer("offset", body.offset)),
         **progress,
@@ -109,7 +109,7 @@ async def finish(request: Request) -> Response:
     return _job_response(
         request,
         await request.ledger.finish(
-            _fence(request, body.token, _parse_holder(body.holder)),
+            build_fence(request, body.token, parse_holder(body.holder)),
             result,
             error=body.error,
             message=body.message,
@@ -124,7 +124,7 @@ async def release(request: Request) -> Response:
     request.query()
     body = await request.decode_body(ReleaseBody)
     delay = _parse_duration("delaySeconds", body.delay_seconds, 0, DELAY_MS_MAX)
-    fence = _fence(request, body.token, _parse_holder(body.holder))
+    fence = build_fence(request, body.token, parse_holder(body.holder))
     return _job_response(request, await request.ledger.release(fence, delay=delay))
 
 
@@ -172,7 +172,7 @@ def _job_response(request: Request, job: JobView) -> Response:
     return json_response(200, SingleJobOut(request.id, job_out(job)))
 
 
-def _fence(request: Request, token: float, holder: bytes, lease_seconds: float = LEASE_SECONDS) -> Fence:
+def build_fence(request: Request, token: float, holder: bytes, lease_seconds: float = LEASE_SECONDS) -> Fence:
     lease = _parse_duration("leaseSeconds", lease_seconds, LEASE_MS_MIN, LEASE_MS_MAX)
     return Fence(
         job_id=parse_job_id(request.path_params[0]),
@@ -182,7 +182,7 @@ def _fence(request: Request, token: float, holder: bytes, lease_seconds: float =
     )
 
 
-def _parse_holder(text: str) -> bytes:
+def parse_holder(text: str) -> bytes:
     if not text.isprintable():
         raise Invalid("holder", "a holder is printable text; choose another")
     return checked_holder(text.encode())

@@ -18,7 +18,7 @@ LEASE_SECONDS = LEASE_MS_DEFAULT / 1000
 _WORKER_CHARS_MAX = 40
 
 # Integers, decoded as `int | float` and converted by `to_integer`.
-_Token = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": 2**53 - 1})]
+Token = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": 2**53 - 1})]
 _Limit = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 1, "maximum": CLAIM_MAX})]
 _Offset = Annotated[int | float, Meta(extra_json_schema={"type": "integer", "minimum": 0, "maximum": 2**53 - 1})]
 _Lease = Annotated[
@@ -66,14 +66,14 @@ class ClaimBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class StartBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    token: _Token
+    token: Token
     holder: Holder | None = None
     worker: WorkerName = ""
     lease_seconds: _Lease = LEASE_SECONDS
 
 
 class ExtendBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    token: _Token
+    token: Token
     holder: Holder
     lease_seconds: _Lease = LEASE_SECONDS
     progress: Raw | UnsetType = UNSET
@@ -86,7 +86,7 @@ class FinishBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
 
     large_member: ClassVar[str] = "result"  # checked on its own, because it may be large
 
-    token: _Token
+    token: Token
     holder: Holder
     result: Raw | UnsetType = UNSET
     error: str | None = None
@@ -97,7 +97,7 @@ class FinishBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
 
 
 class ReleaseBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
-    token: _Token
+    token: Token
     holder: Holder
     delay_seconds: _Delay = 0
 

@@ -1,0 +1,243 @@
+"""Schedules: each tick becomes one job, missed ticks are caught up, a pause takes effect at once."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob import App, Delivery, JobState
+from onejob.clock import FakeClock
+from onejob.errors import Invalid, NotFound
+from onejob.settings import IdempotencyConfig
+from onejob.worker.scheduler import Scheduler
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+
+
+@pytest.fixture
+async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
+    async with onejob.open(url, clock=clock, sweep=False) as ledger:
+        yield ledger
+
+
+def hourly(**options: Any) -> App:
+    app = App()
+    app.every("0 * * * *", "report", **options)
+    return app
+
+
+def scheduler_of(app: App, queue: onejob.Ledger) -> Scheduler:
+    return Scheduler(tuple(app.schedules.values()), queue)
+
+
+async def ticks(queue: onejob.Ledger) -> list[str]:
+    """The ticks that became jobs; a tick twice would be listed twice."""
+    return sorted(str(job.labels["tick"]) for job in await queue.jobs(limit=1000))
+
+
+async def test_every_tick_becomes_one_job_however_many_workers_submit_it(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    schedulers = [scheduler_of(hourly(), queue) for _ in range(3)]
+    for _ in range(26):
+        for scheduler in schedulers:
+            wait = await scheduler.submit_due_ticks()
+            assert 0 < wait <= 15
+        clock.advance(HOUR)
+    jobs = await queue.jobs(limit=1000)
+    found = await ticks(queue)
+    assert len(found) == len(set(found)) == 25
+    assert {(job.type, job.scope, job.actor) for job in jobs} == {("report", "schedule", "system:schedule")}
+    assert {job.key for job in jobs} == {f"report@{tick}" for tick in found}
+
+
+async def test_a_new_schedule_begins_with_its_next_tick(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await scheduler_of(hourly(catch_up=100), queue).submit_due_ticks()
+    assert await ticks(queue) == []
+    clock.advance(HOUR)
+    await scheduler_of(hourly(catch_up=100), queue).submit_due_ticks()
+    assert len(await ticks(queue)) == 1
+
+
+@pytest.mark.parametrize("catch_up", [0, 1, 3])
+async def test_missed_ticks_are_caught_up_after_an_outage(
+    queue: onejob.Ledger, clock: FakeClock, catch_up: int
+) -> None:
+    await scheduler_of(hourly(catch_up=catch_up), queue).submit_due_ticks()
+    clock.advance(10 * HOUR)
+    restarted = scheduler_of(hourly(catch_up=catch_up), queue)
+    await restarted.submit_due_ticks()
+    assert len(await ticks(queue)) == catch_up
+    clock.advance(HOUR)
+    await restarted.submit_due_ticks()
+    assert len(await ticks(queue)) == catch_up + 1
+
+
+async def test_a_worker_that_was_stopped_for_long_submits_the_newest_tick_and_what_it_catches_up(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    scheduler = scheduler_of(hourly(catch_up=2), queue)
+    await scheduler.submit_due_ticks()
+    clock.advance(10 * HOUR)
+    await scheduler.submit_due_ticks()
+    assert len(await ticks(queue)) == 3
+
+
+async def test_a_paused_schedule_submits_nothing_until_it_is_resumed(queue: onejob.Ledger, clock: FakeClock) -> None:
+    schedulers = [scheduler_of(hourly(catch_up=catch_up), queue) for catch_up in (0, 0)]
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    assert (await queue.pause_schedule("report")).paused_by == "client:local"
+    clock.advance(5 * HOUR)
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    await scheduler_of(hourly(catch_up=0), queue).submit_due_ticks()
+    assert await ticks(queue) == []
+    (view,) = await queue.schedules()
+    assert view.paused_at is not None
+    await queue.resume_schedule("report")
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    assert await ticks(queue) == []  # catch_up is 0
+    clock.advance(HOUR)
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    assert len(await ticks(queue)) == 1
+
+
+async def test_a_tick_is_refused_if_the_schedule_was_paused_after_it_was_read(
+    queue: onejob.Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = scheduler_of(hourly(), queue)
+    await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    submit_tick = scheduler._submit_tick
+
+    async def pause_first(*args: Any) -> None:
+        await queue.pause_schedule("report")
+        await submit_tick(*args)
+
+    monkeypatch.setattr(scheduler, "_submit_tick", pause_first)
+    await scheduler.submit_due_ticks()
+    assert await ticks(queue) == []
+
+
+async def test_a_tick_is_refused_after_its_window(
+    queue: onejob.Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped between reading the time and submitting makes no second job of a tick."""
+    scheduler = scheduler_of(hourly(), queue)
+    await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    submit_tick = scheduler._submit_tick
+
+    async def stop_first(*args: Any) -> None:
+        clock.advance(2 * DAY)
+        await submit_tick(*args)
+
+    monkeypatch.setattr(scheduler, "_submit_tick", stop_first)
+    await scheduler.submit_due_ticks()
+    assert await ticks(queue) == []
+
+
+async def test_another_timetable_ticks_from_its_registration_on(queue: onejob.Ledger, clock: FakeClock) -> None:
+    old, new = App(), App()
+    old.every("0 * * * *", "report", catch_up=5)
+    new.every("30 * * * *", "report", catch_up=5)
+    before = scheduler_of(old, queue)
+    await before.submit_due_ticks()
+    clock.advance(10 * HOUR)
+    after = scheduler_of(new, queue)
+    await after.submit_due_ticks()
+    assert await ticks(queue) == []
+    clock.advance(HOUR)
+    for scheduler in (before, after):  # during a deployment both run
+        await scheduler.submit_due_ticks()
+    found = await ticks(queue)
+    assert [tick[14:16] for tick in found].count("30") == 1
+    assert [tick[14:16] for tick in found].count("00") == 6
+    assert [view.timetable for view in await queue.schedules()] == ["30 * * * * UTC"]
+
+
+async def test_a_schedule_that_is_refused_stops_no_other_and_is_retried(queue: onejob.Ledger, clock: FakeClock) -> None:
+    app = App()
+    app.every("0 * * * *", "report", name="a")
+    app.every("0 * * * *", "report", name="b")
+    scheduler = scheduler_of(app, queue)
+    await scheduler.submit_due_ticks()
+    await queue.set_quota("local", onejob.Limits(max_concurrent=1))
+    clock.advance(HOUR)
+    assert await scheduler.submit_due_ticks() < 1
+    (job,) = await queue.jobs()
+    await queue.cancel(job.id)
+    await scheduler.submit_due_ticks()
+    assert sorted(job.labels["schedule"] for job in await queue.jobs()) == ["a", "b"]
+
+
+async def test_jobs_of_a_schedule_have_the_options_of_their_handler(queue: onejob.Ledger, clock: FakeClock) -> None:
+    app = App()
+
+    @app.job("report", delivery="at_most_once", max_attempts=7)
+    async def report(input: dict[str, Any]) -> None: ...
+
+    app.every(timedelta(hours=1), report, {"full": True}, name="hourly", priority=3, labels={"team": "a"})
+    scheduler = scheduler_of(app, queue)
+    await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    await scheduler.submit_due_ticks()
+    (job,) = await queue.jobs()
+    assert (job.type, job.priority, job.delivery, job.row.attempts_max) == ("report", 3, Delivery.AT_MOST_ONCE, 7)
+    assert job.labels == {"team": "a", "schedule": "hourly", "tick": job.labels["tick"]}
+
+
+async def test_a_worker_runs_its_schedules() -> None:
+    app = App()
+
+    @app.job("report")
+    async def report(ctx: onejob.Context) -> str:
+        return str(ctx.labels["tick"])
+
+    app.every(timedelta(seconds=1), report)
+    config = IdempotencyConfig()
+    async with onejob.open("memory://", config=config) as queue:
+        async with app.background_worker(queue):
+            while not (jobs := await queue.jobs(state=JobState.SUCCESS)):
+                pass
+        tick = datetime.fromisoformat(await queue.result(jobs[0].id))
+        assert tick.tzinfo is UTC or tick.utcoffset() == timedelta(0)
+        assert jobs[0].key == f"report@{jobs[0].labels['tick']}"
+
+
+async def test_a_deleted_schedule_is_unknown(queue: onejob.Ledger) -> None:
+    await scheduler_of(hourly(), queue).submit_due_ticks()
+    await queue.delete_schedule("report")
+    assert await queue.schedules() == []
+    for verb in (queue.delete_schedule, queue.pause_schedule, queue.resume_schedule):
+        with pytest.raises(NotFound, match="onejob schedules"):
+            await verb("report")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"catch_up": 101}, "0 to 100"),
+        ({"catch_up": True}, "0 to 100"),
+        ({"name": ""}, "printable"),
+        ({"run_at": datetime(2026, 1, 1, tzinfo=UTC)}, "leave run_at out"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"input": float("nan")}, "NaN"),
+    ],
+    ids=str,
+)
+def test_a_wrong_schedule_is_refused_when_it_is_registered(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        hourly(**options)
+
+
+def test_two_schedules_need_two_names() -> None:
+    app = hourly()
+    with pytest.raises(Invalid, match="another name="):
+        app.every("0 3 * * *", "report")
+    app.every("0 3 * * *", "report", name="nightly")
