@@ -77,12 +77,12 @@ async def _work(url: str, evidence: Evidence, chance: Random) -> None:
         gate = queue.runtime.gate
         execute_one = gate.execute_one
 
-        async def execute_with_points(command: Any) -> Any:
+        async def execute_with_points(command: Any, **options: Any) -> Any:
             """The process may also die right before a commit, and right after it."""
             if not isinstance(command, (BeginStep, FinishStep)):
-                return await execute_one(command)
+                return await execute_one(command, **options)
             evidence.point()
-            reply = await execute_one(command)
+            reply = await execute_one(command, **options)
             if isinstance(command, FinishStep) and isinstance(reply, StepFinished):
                 evidence.write(
                     "stored", format_job_id(command.job_id), command.name, reply.memo.result.decode().strip('"')
