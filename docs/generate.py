@@ -115,6 +115,7 @@ def settings() -> str:
         "api_key": "ONEJOB_API_KEY",
         "window": "ONEJOB_WINDOW",
         "job_retention": "ONEJOB_JOB_RETENTION",
+        "gate_key": "ONEJOB_GATE_KEY",
         "color": "NO_COLOR",
     }
     lines += [f"| `{variable}` | {environment.MEANINGS[field]} |" for field, variable in variables.items()]

@@ -10,6 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from tests.http.auth_server import AuthServer, run_auth_server
 from tests.support.command_line import CommandRunner, run_service
+from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 from tests.support.raw_http import engine_line
 
@@ -83,12 +84,18 @@ def settings(durable_url: str) -> str:
     return engine_line(durable_url)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One store for all tests of a file."""
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "manager"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One store for all tests of a file; what serves the third is a gate."""
     if request.param == "postgres":
-        return str(request.getfixturevalue("postgres").database())
-    return f"sqlite:///{tmp_path_factory.mktemp('shared') / 'onejob.db'}"
+        yield str(request.getfixturevalue("postgres").database())
+        return
+    engine = f"sqlite:///{tmp_path_factory.mktemp('shared') / 'onejob.db'}"
+    if request.param == "sqlite":
+        yield engine
+        return
+    with run_manager_process("--engine", engine) as manager:
+        yield manager.url
 
 
 @pytest.fixture(scope="module")

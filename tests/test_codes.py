@@ -14,7 +14,7 @@ from onejob.http.problems import to_problem
 ROOT = Path(__file__).parents[1]
 PROBLEM_BUILDERS = {"problem", "problem_response"}
 # A claim that loses a race looks for another job; no caller sees the reason.
-INTERNAL_REASONS = {Reason.NOT_READY}
+INTERNAL_REASONS = {Reason.NOT_READY, Reason.TOO_LATE}
 WORK_REASONS = (
     Reason.TIMED_OUT,
     Reason.NOT_ALLOWED,

@@ -18,9 +18,10 @@ ALLOWED_IMPORTS = {
     "onejob.codes": set[str](),
     "onejob.engine": {"onejob.core", "onejob.errors"},
     "onejob.engines": {
-        "onejob.core", "onejob.engine", "onejob.engines",
+        "onejob.core", "onejob.engine", "onejob.engines", "onejob.wire",
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
     },
+    "onejob.wire": {"onejob.core", "onejob.engine", "onejob.errors", "onejob.wire"},
     "onejob.client": {
         "onejob.core.key", "onejob.core.fingerprint", "onejob.core.timestamps", "onejob.client", "onejob.codes",
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",

@@ -22,6 +22,7 @@ from .core.views import (
     UsageView,
 )
 from .core.views import JobView as Job
+from .engines.gate import GateIdempotencyCache
 from .errors import (
     AmbiguousOutcome,
     DefectiveCommand,
@@ -56,6 +57,7 @@ from .worker import App, Context, Fatal, Retry, StepConflict, StepInterrupted, W
 if TYPE_CHECKING:
     from .client.client import AsyncClient, Client
     from .client.flow import RetryPolicy
+    from .manager.ledger import ManagerIdempotencyLedger
 
 __all__ = [
     "Actor",
@@ -71,6 +73,7 @@ __all__ = [
     "DefectiveCommand",
     "Delivery",
     "Fatal",
+    "GateIdempotencyCache",
     "HeldKey",
     "IdempotencyConfig",
     "IdempotencyConflict",
@@ -85,6 +88,7 @@ __all__ = [
     "LeaseLost",
     "Ledger",
     "Limits",
+    "ManagerIdempotencyLedger",
     "MayBeDone",
     "NotAllowed",
     "NotFound",
@@ -123,17 +127,22 @@ __all__ = [
     "verify_webhook",
 ]
 
-# Imported on first use, because only they need httpx (`onejob[client]`).
-_CLIENTS = {"AsyncClient": "client", "Client": "client", "RetryPolicy": "flow"}
+# Imported on first use, because only they need httpx (`onejob[client]`), or because few processes are managers.
+_IMPORTED_LATE = {
+    "AsyncClient": "client.client",
+    "Client": "client.client",
+    "ManagerIdempotencyLedger": "manager.ledger",
+    "RetryPolicy": "client.flow",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _CLIENTS:
+    if name not in _IMPORTED_LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
     try:
-        return getattr(import_module(f".client.{_CLIENTS[name]}", __name__), name)
+        return getattr(import_module(f".{_IMPORTED_LATE[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if error.name != "httpx":
             raise

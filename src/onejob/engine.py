@@ -7,7 +7,7 @@ proved for every engine by `onejob.conformance`.
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -34,8 +34,31 @@ class Durability(StrEnum):
     QUORUM = "quorum"
 
 
+class LedgerSettings(Struct, frozen=True, kw_only=True):
+    """The settings that enter an identity or a decision, and must be the same in every process on a ledger."""
+
+    key_owner: Literal["tenant", "user"] = "tenant"
+    fingerprint_version: int = 1
+    pending_ttl_seconds: float = 60.0
+    committed_ttl_seconds: float = 300.0
+    rejected_ttl_seconds: float = 60.0
+    rate_per_second: float | None = None
+    rate_burst: int = 100
+
+
+class ManagerInfo(Struct, frozen=True, kw_only=True):
+    """A manager behind an engine, as it was last seen."""
+
+    url: str
+    state: str  # "reached", "unreachable" or "refused"
+    version: int = 0  # of the wire; 0: it has not said hello
+    reason: str = ""  # why it is not reached
+
+
 class EngineInfo(Struct, frozen=True, kw_only=True):
-    """The metadata of an engine, as plain data. The last four fields are hints; without them answers are the same."""
+    """The metadata of an engine, as plain data. The four fields from `write_lanes` on are hints; without them answers
+    are the same. The last three are for engines whose ledger another process owns.
+    """
 
     name: str
     ledger_id: str  # random, made with the store: engines on one store have the same, and another store has another
@@ -45,6 +68,9 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     update_lanes: int = 0  # more batches, for commands that create nothing; 0: they share the write lanes
     batch_max: int = BATCH_MAX
     synchronous_reads: bool = False  # `read_now` usually answers
+    is_maintained_elsewhere: bool = False  # nobody but the owner of the ledger needs to run maintenance
+    settings: LedgerSettings | None = None  # what the owner prescribes; None: this process is the owner
+    managers: tuple[ManagerInfo, ...] = ()
 
 
 class Engine(Protocol):
@@ -90,7 +116,16 @@ class EngineBase:
         return None
 
 
-class Query(Struct, Generic[T], frozen=True, kw_only=True, tag=True, tag_field="is"):
+class Query(
+    Struct,
+    Generic[T],
+    frozen=True,
+    kw_only=True,
+    tag=True,
+    tag_field="is",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """One of a closed list of queries; a page is bounded, and never the basis of a decision."""
 
     limit: int = 100

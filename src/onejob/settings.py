@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
-CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY"})
+CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY", "ONEJOB_GATE_KEY"})
 FILE_ONLY_FIELDS: Final = ("jwt", "providers", "windows")  # tables, which no variable can hold
 SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
 # CI system -> the variable that shows its presence, and the variables that form a key, in this order.
@@ -50,6 +50,7 @@ MEANINGS: Final = {
     "window": "the window of a key that a command submits on an engine without `--ttl`, and that of the server if it is not "
     "24h, after which no command retries",
     "job_retention": "how long a job is kept that a command or a worker ends on an engine; 7d unless set",
+    "gate_key": "the credential that a gate, a worker or a command sends to managers (`http://…` as the engine)",
     "color": "if set to anything, no colours are written to the terminal",
 }
 
@@ -114,6 +115,11 @@ class CliSettings(Struct, frozen=True, kw_only=True):
             job_retention=_read_duration(source, "ONEJOB_JOB_RETENTION"),
             color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
         )
+
+
+def read_gate_key(environ: Mapping[str, str] | None = None) -> str:
+    """ONEJOB_GATE_KEY: the credential of a gate for its managers; empty if it is not set."""
+    return (os.environ if environ is None else environ).get("ONEJOB_GATE_KEY", "")
 
 
 class CiEnvironment(Struct, frozen=True, kw_only=True):

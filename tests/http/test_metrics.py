@@ -212,8 +212,13 @@ def test_it_is_ready_when_the_engine_answers(service: ServeProcess, shared_url: 
     answer = service.get("/readyz")
     assert answer.status == 200
     engine = "postgres" if shared_url.startswith("postgres") else "sqlite"
+    is_gate = shared_url.startswith("http")
     reported = {name: answer.json[name] for name in ("status", "durability", "engine")}
-    assert reported == {"status": "ready", "durability": "disk", "engine": engine}
+    assert reported == {"status": "ready", "durability": "disk", "engine": f"http ({engine})" if is_gate else engine}
+    if is_gate:
+        assert answer.json["managers"] == [{"url": shared_url, "state": "reached", "wireVersion": 1, "reason": ""}]
+    else:
+        assert "managers" not in answer.json
     assert ("failover" in answer.json["caveat"]) == (engine == "postgres")
     assert service.get("/healthz").json == {"status": "ok", "durability": "disk"}
 

@@ -29,7 +29,7 @@ class ServeProcess:
             [*ONEJOB, "serve", "--port", "0", "--engine", url], cwd=folder, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
+        found = re.search(r" at http://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
         assert found
         self.port = int(found[1])
 

@@ -53,9 +53,9 @@ def run_service(folder: Path, *words: str) -> Iterator[str]:
     process = subprocess.Popen([*ONEJOB, "serve", "--port", "0", *words], cwd=folder, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        found = re.search(r" at (http://127\.0\.0\.1:\d+)", process.stdout.readline())
         assert found
-        yield found[0]
+        yield found[1]
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(10)

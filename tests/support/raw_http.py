@@ -57,7 +57,7 @@ class Server:
             )
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline()
-        found = re.search(r"https?://127\.0\.0\.1:(\d+)", self.ready_line)
+        found = re.search(r"(?: at |\"address\":\s?\")https?://127\.0\.0\.1:(\d+)", self.ready_line)
         if found is None:
             self.kill()
         assert found, self.log.read_text()

@@ -53,7 +53,7 @@ def run_serve_process(folder: Path, *options: str) -> Iterator[ServeProcess]:
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
         try:
             assert running.stdout is not None
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", running.stdout.readline())
+            found = re.search(r" at http://127\.0\.0\.1:(\d+)", running.stdout.readline())
             assert found, "the service did not start"
             yield ServeProcess(int(found[1]))
         finally:

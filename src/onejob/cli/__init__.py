@@ -43,6 +43,10 @@ def _run(words: list[str]) -> int:
         options = parser.build_parser().parse_args(words)
         if options.command == "serve":
             return serve.serve(options)
+        if options.command in ("manager", "gate"):
+            from . import managers  # imported here, because the dependencies of the service are optional
+
+            return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
         if options.command == "worker":
             return serve.run_worker(options)
         if options.command == "demo":

@@ -78,6 +78,11 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
         case "apikey":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_apikey(engine.ledger, options), admin.render_api_keys)
+        case "gatekey":
+            from . import managers
+
+            with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
+                return CommandResult(managers.run_gatekey(engine.ledger, options), managers.render_gate_keys)
         case "webhook-secret":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)

@@ -44,6 +44,8 @@ def build_parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=f"onejob {version('onejob')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     _add_serve(commands)
+    _add_manager(commands)
+    _add_gate(commands)
     _add_worker(commands)
     _add_demo(commands)
     _add_submit(commands)
@@ -54,6 +56,7 @@ def build_parser() -> ArgumentParser:
     _add_quota_commands(commands)
     _add_reservation_commands(commands)
     _add_api_key_commands(commands)
+    _add_gate_key_commands(commands)
     _add_webhook_secret_commands(commands)
     _add_schedule_commands(commands)
     _add_doctor(commands)
@@ -65,19 +68,62 @@ def _add_serve(commands: Subparsers) -> None:
     command = _add_command(
         commands, "serve", "Serve the HTTP API.", "onejob serve --port 8001 --engine sqlite:///onejob.db"
     )
-    # Without defaults: an option that is not given may be set by a variable or the file.
+    command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
+    _add_listener_arguments(command)
+    command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
+    command.add_argument("--app", metavar="MODULE:APP", help="also run the jobs of this onejob.App in this process")
+    _add_concurrency_argument(command)
+
+
+def _add_listener_arguments(command: ArgumentParser) -> None:
+    """Without defaults: an option that is not given may be set by a variable or the file."""
     command.add_argument("--host", help="default: 127.0.0.1; another one needs authentication")
     command.add_argument("--port", type=int, help="default: 8001; 0: any free port")
-    command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
     command.add_argument(
         "--workers", metavar="N", type=_parse_workers, help="server processes; auto: one per core; default: 1"
     )
     command.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM, with its chain)")
     command.add_argument("--tls-key", metavar="FILE", help="the private key of the certificate (PEM)")
     command.add_argument("--config", metavar="FILE", help="settings in TOML; ONEJOB_* variables override them")
+
+
+def _add_manager(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "manager",
+        "Own a ledger and serve it to gates.",
+        "onejob manager --engine postgresql://db.example/onejob --bind 10.0.0.5:8002",
+    )
+    command.add_argument("--engine", metavar="URL", help="default: sqlite:///onejob.db")
+    command.add_argument(
+        "--bind",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8002",
+        help="default: %(default)s; another host needs a gate key or client certificates",
+    )
+    command.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM, with its chain)")
+    command.add_argument("--tls-key", metavar="FILE", help="the private key of the certificate (PEM)")
+    command.add_argument(
+        "--tls-client-ca", metavar="FILE", help="accept only gates with a certificate that this one signed (PEM)"
+    )
+    command.add_argument(
+        "--config", metavar="FILE", help="settings in TOML: key_owner and rates, which all gates take from here"
+    )
     command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
-    command.add_argument("--app", metavar="MODULE:APP", help="also run the jobs of this onejob.App in this process")
-    _add_concurrency_argument(command)
+
+
+def _add_gate(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "gate",
+        "Serve the HTTP API in front of managers, without a store of its own.",
+        "onejob gate --manager http://m1:8002,http://m2:8002 --port 8001",
+    )
+    command.add_argument(
+        "--manager", metavar="URLS", help="all managers of one ledger; the credential is in ONEJOB_GATE_KEY"
+    )
+    _add_listener_arguments(command)
+    command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
 
 
 def _add_worker(commands: Subparsers) -> None:
@@ -357,6 +403,45 @@ def _add_api_key_commands(commands: Subparsers) -> None:
         command.add_argument("id", metavar="ID", help="the id that `onejob apikey list` shows")
     for command in (create, listing, rotate, revoke):
         _add_engine_arguments(command)
+
+
+def _add_gate_key_commands(commands: Subparsers) -> None:
+    subcommands = _add_group(
+        commands,
+        "gatekey",
+        "Create, list, rotate and revoke the credentials of gates, on the engine of their managers.",
+        "onejob gatekey create dc1 --engine postgresql://db.example/onejob",
+    )
+    create = _add_command(
+        subcommands,
+        "create",
+        "Create a gate key. Its secret is printed once.",
+        "onejob gatekey create dc1 --expires 90d",
+    )
+    create.add_argument("name", metavar="NAME", help="the name of the gate or of its site")
+    create.add_argument(
+        "--for-tenant", action="append", default=[], metavar="TENANT", help="may be repeated; default: all tenants"
+    )
+    create.add_argument("--expires", type=parse_duration, metavar="DURATION", help="default: never")
+    listing = _add_command(subcommands, "list", "List the gate keys of a ledger.", "onejob gatekey list")
+    rotate = _add_command(
+        subcommands, "rotate", "Give a gate key a new secret.", "onejob gatekey rotate 5f0c2a9d4b7e --overlap 1h"
+    )
+    rotate.add_argument(
+        "--overlap",
+        type=parse_duration,
+        default=parse_duration("24h"),
+        metavar="DURATION",
+        help="how long the old secret stays valid; default: 24h",
+    )
+    revoke = _add_command(subcommands, "revoke", "Revoke a gate key for good.", "onejob gatekey revoke 5f0c2a9d4b7e")
+    for command in (rotate, revoke):
+        command.add_argument("id", metavar="ID", help="the id that `onejob gatekey list` shows")
+    for command in (create, listing, rotate, revoke):
+        target = command.add_argument_group(TARGET_GROUP)
+        target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
+        target.add_argument("--json", action="store_true", help=_JSON_HELP)
+        command.set_defaults(url=None, api_key=None, tenant=None)
 
 
 def _add_webhook_secret_commands(commands: Subparsers) -> None:

@@ -34,10 +34,10 @@ def serve(options: Namespace) -> int:
             _warn_of_exposed_secrets(options.config, config.log_format)
         run(config, app=app, concurrency=options.concurrency)
     except StoreRefused as error:
-        return _report_failure(options, to_problem(error), USAGE_ERROR)
+        return report_failure(options, to_problem(error), USAGE_ERROR)
     except OSError as error:
         message = f"{error.strerror or error}; choose another address, or stop the process that uses it"
-        return _report_failure(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
+        return report_failure(options, problem("SERVICE_UNAVAILABLE", message), UNAVAILABLE)
     return DONE
 
 
@@ -112,7 +112,7 @@ def _print_status(options: Namespace, status: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _report_failure(options: Namespace, failure: Problem, code: int) -> int:
+def report_failure(options: Namespace, failure: Problem, code: int) -> int:
     if options.json:
         write(to_json({"error": error_out(failure)}))
     print_error(failure.message)

@@ -36,9 +36,9 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "mixed_batches",
-            "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "steps", "tenants", "time",
-            "values", "work", "world",
+            "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "late_commands",
+            "mixed_batches", "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "steps",
+            "tenants", "time", "values", "work", "world",
         )
     )
 )  # fmt: skip
@@ -51,6 +51,7 @@ from .failing_commands import FailingCommandRules  # noqa: E402
 from .fences import FencingRules  # noqa: E402
 from .footprints import FootprintRules  # noqa: E402
 from .hints import HintRules  # noqa: E402
+from .late_commands import LateCommandRules  # noqa: E402
 from .mixed_batches import MixedBatchRules  # noqa: E402
 from .ordering import OrderingRules  # noqa: E402
 from .preconditions import PreconditionRules  # noqa: E402
@@ -79,6 +80,7 @@ class EngineContract(
     FencingRules,
     FootprintRules,
     HintRules,
+    LateCommandRules,
     MixedBatchRules,
     OrderingRules,
     QueryRules,

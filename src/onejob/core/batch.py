@@ -16,7 +16,17 @@ Every submission passes through here, so the functions below avoid calls and obj
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from .command import JOBS_MAX, Command, Facts, Footprint, Precondition, Step, Trim, precondition_failed
+from .command import (
+    JOBS_MAX,
+    Command,
+    Facts,
+    Footprint,
+    Precondition,
+    Step,
+    Trim,
+    arrived_too_late,
+    precondition_failed,
+)
 from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
 from .replies import AnyReply, Defect
 
@@ -270,6 +280,9 @@ def decide_batch(
     for command, footprint in zip(commands, footprints, strict=True):
         try:
             assert len(footprint.jobs) <= JOBS_MAX
+            if footprint.not_after and now > footprint.not_after:
+                replies.append(arrived_too_late(now))
+                continue
             precondition = footprint.precondition
             if precondition is not None and not working_set.meets_precondition(
                 precondition, footprint, now, preconditions_checked_later=preconditions_checked_later

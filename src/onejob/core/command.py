@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 JOBS_MAX = 100
 
 
-class Precondition(Struct, frozen=True, gc=False):
+class Precondition(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A policy of the tenant (an API key) that was read when the command was made, and must be unchanged.
 
     It is checked with the facts of the decision, so that an authorised command needs no read of its own before it.
@@ -45,13 +45,22 @@ def is_precondition_failure(reply: object) -> bool:
     return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
 
 
+def arrived_too_late(now: int) -> Refused:
+    """The reply to a command that is executed after its `not_after`: it was not decided at all."""
+    return Refused(Reason.TOO_LATE, "the command came too late, and nothing was done; repeat it", now)
+
+
+def is_late_arrival(reply: object) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.TOO_LATE
+
+
 class Footprint(Struct, frozen=True, gc=False):
     """The facts a command touches: at most one of each kind, and up to a hundred jobs.
 
     Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_usage` the usage that
     their `usage_id` names; following goes only forward, record → jobs → usage. What `jobs` names is loaded in any
     case: another command of the same batch may drop the record before this one is decided.
-    A command whose precondition is not met is not decided at all.
+    A command whose precondition is not met, or that is executed after `not_after`, is not decided at all.
     """
 
     tenant: str
@@ -64,6 +73,7 @@ class Footprint(Struct, frozen=True, gc=False):
     follow_usage: bool = False
     precondition: Precondition | None = None
     memo: bytes = b""
+    not_after: int = 0  # on the engine's time; 0: no limit
 
 
 class Facts(Struct, frozen=True, gc=False):
@@ -131,14 +141,30 @@ class Command(Protocol[R_co]):
         """True if what its caller sends after it does not depend on it, so that smaller commands may go first."""
 
     @property
+    def has_echo(self) -> bool:
+        """True if a late copy of it undoes nothing; otherwise who sends it sets its field `not_after`."""
+
+    @property
     def footprint(self) -> Footprint: ...
 
     def decide(self, facts: Facts, now: int, /) -> Step[R_co]: ...
 
 
-class CommandBase(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_field="is"):
+class CommandBase(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    tag=True,
+    tag_field="is",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """The base of all commands. It has no fields, because msgspec lets a Struct inherit fields from one base only:
     a submission has them from `JobSpec`, every other command from `CommandData`.
+
+    Commands are sent to other processes, perhaps of an older version. What has its default is not sent, and what the receiver
+    does not know is refused: a field can be added without harm, but no default may ever change.
     """
 
     writes: ClassVar[bool] = True
@@ -148,6 +174,10 @@ class CommandBase(Struct, frozen=True, gc=False, kw_only=True, tag=True, tag_fie
     @property
     def payload_bytes(self) -> int:
         return 0
+
+    @property
+    def has_echo(self) -> bool:
+        return True
 
 
 class CommandData(CommandBase, frozen=True, gc=False, kw_only=True):

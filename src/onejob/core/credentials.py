@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from hmac import compare_digest
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct, json
@@ -114,6 +114,16 @@ class ApiKey(Struct, frozen=True):
     revoked_by: str = ""
 
 
+class HasSecrets(Protocol):
+    """An API key, or the credential of a gate."""
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]: ...
+
+    @property
+    def revoked_at(self) -> int: ...
+
+
 class ParsedApiKey(NamedTuple):
     """An API key as it is sent."""
 
@@ -187,7 +197,7 @@ def is_valid_secret(key: ApiKey | None, secret: str, now: int) -> bool:
     return secret_valid_until(key, secret, now) is not None
 
 
-def secret_valid_until(key: ApiKey | None, secret: str, now: int) -> int | None:
+def secret_valid_until(key: "HasSecrets | None", secret: str, now: int) -> int | None:
     """Until when a secret is valid for this key (0: no expiry), None if it is not valid now.
 
     Unknown, revoked and wrong keys take the same steps, so that the time reveals nothing.
@@ -210,12 +220,16 @@ def is_valid_digest(key: ApiKey, digest: bytes, now: int) -> bool:
 
 def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
     """The key with a new secret. The previous one stays valid for the overlap; older ones are removed."""
+    return replace(key, secrets=rotated_secrets(key, secret, overlap_ms=overlap_ms, now=now), rotated_at=now)
+
+
+def rotated_secrets(key: HasSecrets, secret: str, *, overlap_ms: int, now: int) -> tuple[Secret, ...]:
     if not 0 <= overlap_ms <= ROTATION_OVERLAP_MS_MAX:
         raise Invalid("overlap", "the overlap of two secrets is 0 to 90 days; choose one in between")
     if key.revoked_at:
-        raise Invalid("API key", "this API key is revoked for good; create another")
+        raise Invalid("API key", "this key is revoked for good; create another")
     old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
-    return replace(key, secrets=(Secret(secret_digest(secret)), *old), rotated_at=now)
+    return (Secret(secret_digest(secret)), *old)
 
 
 def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
@@ -262,6 +276,7 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     body: bytes
     expected_version: int | None = None  # None: any
     ttl_ms: int = 0  # 0: it never expires
+    not_after: int = 0  # on the engine's time; 0: no limit
 
     def __post_init__(self) -> None:
         if len(self.body) > POLICY_BODY_BYTES_MAX:
@@ -270,6 +285,14 @@ class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     @property
     def payload_bytes(self) -> int:
         return len(self.body)
+
+    @property
+    def has_echo(self) -> bool:
+        return self.expected_version is not None
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, policy=self.policy_id, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Refused]:
         policy, current = facts.policy, unexpired_policy(facts.policy, now)
@@ -292,6 +315,15 @@ class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     """Delete a policy, if it has the expected version."""
 
     expected_version: int | None = None
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return self.expected_version is not None
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, policy=self.policy_id, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained | Refused]:
         policy = facts.policy

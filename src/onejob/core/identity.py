@@ -31,6 +31,7 @@ TYPE_QUEUE_SCOPE = "type:queue"
 API_KEY_USER_PREFIX = "api_key:"  # the namespace of the users that are API keys; no token may claim a user in it
 CALLBACK_TYPE = "onejob.callback"  # see callback.py; only the service creates and runs these jobs
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
+SYSTEM_TENANT = ""  # owns what belongs to no tenant; no caller can name it
 SLOT_NONCE_BYTES = 16
 
 # Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line of a log.

@@ -149,10 +149,15 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
     record_id: bytes
     actor: str
     grace_ms: int  # the longest time that a gate caches an answer
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return False
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+        return Footprint(self.tenant, self.record_id, follow_jobs=True, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[Forgotten | Missing | Refused]:
         record = facts.record
@@ -180,11 +185,24 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
     usage_id: bytes = b""
     policy_id: bytes = b""
     memo_id: bytes = b""
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return False
 
     @property
     def footprint(self) -> Footprint:
         others = (self.stream_id, self.usage_id, self.policy_id)
-        return Footprint(self.tenant, self.record_id, self.job_ids, *others, follow_jobs=True, memo=self.memo_id)
+        return Footprint(
+            self.tenant,
+            self.record_id,
+            self.job_ids,
+            *others,
+            follow_jobs=True,
+            memo=self.memo_id,
+            not_after=self.not_after,
+        )
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         named: list[Fact | None] = [facts.record, facts.stream, facts.usage, facts.policy, facts.memo]
@@ -202,10 +220,15 @@ class CountHits(CommandData, frozen=True, gc=False, kw_only=True):
     hits: int
     conflicts: int
     recent_conflicts: tuple[KeyConflict, ...] = ()  # the last of them
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return False
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id)
+        return Footprint(self.tenant, self.record_id, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
         record = facts.record

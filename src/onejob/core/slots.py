@@ -67,6 +67,15 @@ class SetLimits(UsageCommand, frozen=True, gc=False, kw_only=True):
 
     user: str
     limits: bytes
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return False
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, usage=self.usage_id, policy=self.policy_id, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[UsageFound]:
         usage = facts.usage or new_usage(self.usage_id, self.tenant, self.user, now)

@@ -30,7 +30,7 @@ _FIRST_INDEX = U64(0)
 ExistingKeyReply = Replayed | Rejected | InProgress | Conflict | Refused
 
 
-class JobSpec(Struct, frozen=True, gc=False):
+class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """What a job is made from. `job_id` is a candidate: it is used only if the submission creates a job."""
 
     job_id: bytes  # empty: a record without a job

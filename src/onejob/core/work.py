@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import ClassVar, NamedTuple
 
 from msgspec import Struct, json
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from .callback import callback_job_id, release_callback_job
 from .command import CommandData, Facts, Footprint, Step, Trim
@@ -228,6 +228,9 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
     actor: str
     retention_ms: int = RETENTION_MS
 
+    def __post_init__(self) -> None:
+        clean_text_field(self, "error")
+
     @property
     def payload_bytes(self) -> int:
         return len(self.result)
@@ -239,7 +242,7 @@ class Finish(JobHolderCommand, frozen=True, gc=False, kw_only=True):
     @property
     def finish_digest(self) -> bytes:
         """Digest of the report, stored with the job, so that a repeated finish is recognised."""
-        header = f"{self.outcome}\n{self.final}\n{self.cost}\n{self.error}\n".encode(errors="surrogatepass")
+        header = f"{self.outcome}\n{self.final}\n{self.cost}\n{self.error}\n".encode()
         return sha256(header + self.result).digest()[:_FINISH_DIGEST_BYTES]
 
     def decide(self, facts: Facts, now: int) -> Step[Finished | Refused | Missing]:
@@ -323,6 +326,11 @@ class VerbCommand(JobCommand, frozen=True, gc=False, kw_only=True):
     actor: str
     retention_ms: int = RETENTION_MS
     verb_key: bytes = b""  # a digest; empty: no key
+    not_after: int = 0  # on the engine's time; 0: no limit
+
+    @property
+    def has_echo(self) -> bool:
+        return bool(self.verb_key)
 
     def earlier_outcome(self, job: Job) -> VerbOutcome | None:
         """What the key of this command did before; None if the job does not know it."""
@@ -350,7 +358,8 @@ class Cancel(VerbCommand, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, jobs=(self.job_id, callback_job_id(self.job_id)), follow_usage=True)
+        jobs = (self.job_id, callback_job_id(self.job_id))
+        return Footprint(self.tenant, jobs=jobs, follow_usage=True, not_after=self.not_after)
 
     def decide(self, facts: Facts, now: int) -> Step[Cancelled | Refused | Missing]:
         job = facts.jobs.get(self.job_id)
@@ -392,6 +401,9 @@ class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
     usage_id: bytes = b""
     policy_id: bytes = b""
 
+    def __post_init__(self) -> None:
+        clean_text_field(self, "note")
+
     @property
     def footprint(self) -> Footprint:
         return Footprint(
@@ -400,6 +412,7 @@ class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
             usage=self.usage_id,
             policy=self.policy_id,
             follow_usage=True,
+            not_after=self.not_after,
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Resolved | Refused | Missing]:
@@ -615,6 +628,13 @@ def to_storable_text(text: str) -> str:
     whatever its error contains, and all engines must store the same.
     """
     return _UNSTORABLE.sub("\ufffd", text)
+
+
+def clean_text_field(command: Struct, field: str) -> None:
+    """Clean a free text where the command is made, so that the command can be sent to another process as it is."""
+    text: str = getattr(command, field)
+    if _UNSTORABLE.search(text) is not None:
+        force_setattr(command, field, to_storable_text(text))
 
 
 def first_event(job: Job) -> Event:

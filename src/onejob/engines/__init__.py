@@ -8,6 +8,7 @@ from onejob.engine import Engine
 
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _LOCAL_SCHEMES = ("sqlite://", "memory://")
+_MANAGER_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"[a-z0-9+.-]{1,20}", re.IGNORECASE)
 _HOST = r"(?:[\w.%-]*|\[[0-9A-Za-z:.%]*\])(?::[0-9]{0,5})?"
 _HOSTS_AND_DATABASE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^/:#]*)?")
@@ -19,7 +20,9 @@ def is_multi_process(url: str) -> bool:
 
 
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
-    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://host/database`."""
+    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, or the managers
+    `http://m1:8002,m2:8002`.
+    """
     scheme, found, rest = url.partition("://")
     if scheme == "memory" and found:
         from .memory import MemoryEngine
@@ -33,11 +36,15 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
         from .postgres import PostgresEngine
 
         return await PostgresEngine.open(url, clock=clock)
+    if url.startswith(_MANAGER_SCHEMES):
+        from .remote import RemoteEngine
+
+        return await RemoteEngine.open(url, clock=clock)
     shown = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "the URL"  # what it is otherwise may be secret
     raise Invalid(
         "engine",
-        f"{shown} names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db "
-        "or postgresql://host/database",
+        f"{shown} names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db, "
+        "postgresql://host/database or http://manager:8002",
     )
 
 
@@ -68,6 +75,9 @@ def redact_password(url: str) -> str:
     """
     if url.startswith(_LOCAL_SCHEMES):
         return url
+    if url.startswith(_MANAGER_SCHEMES):
+        login, _, hosts = url.partition("://")[2].partition("?")[0].rpartition("@")
+        return f"{url.partition('://')[0]}://{'…@' if login else ''}{hosts}"
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
     login, at, place = place.rpartition("@")
@@ -79,5 +89,7 @@ def redact_password(url: str) -> str:
 
 def has_password(url: str) -> bool:
     """True if an engine's URL has a password, or may have one."""
+    if url.startswith(_MANAGER_SCHEMES):
+        return "@" in url
     shown = redact_password(url)
     return shown.endswith("…") or ":…@" in shown or (is_postgres(url) and "password" in url.partition("?")[2].lower())

@@ -332,6 +332,14 @@ POLL_SECONDS_MAX = 0.5
 _HIT_OUTCOMES = ("replayed", "rejected", "conflict")
 
 
+class _HeldByOthers:
+    """What a follower is told when the leader was told in-progress: wait for the key, then ask."""
+
+
+_HELD_BY_OTHERS: Any = _HeldByOthers()
+_PENDING_RESULTS = (InProgress, _HeldByOthers)
+
+
 class Gate:
     def __init__(self, batcher: Batcher, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
         self._batcher = batcher
@@ -361,7 +369,7 @@ class Gate:
         results = await collect_results([self._dispatch(command) for command in commands])
         pending: list[int] = []
         for n, command in enumerate(commands):
-            if type(results[n]) is InProgress and isinstance(command, SubmissionCommand):
+            if type(results[n]) in _PENDING_RESULTS and isinstance(command, SubmissionCommand):
                 pending.append(n)
         if pending and self._config.wait_for_pending:
             waits = (self._wait_while_pending(commands[n], results[n]) for n in pending)
@@ -381,7 +389,11 @@ class Gate:
             result = await self._dispatch(command)
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
-        if type(result) is InProgress and isinstance(command, SubmissionCommand) and self._config.wait_for_pending:
+        if (
+            type(result) in _PENDING_RESULTS
+            and isinstance(command, SubmissionCommand)
+            and self._config.wait_for_pending
+        ):
             result = await self._wait_while_pending(command, result, on_resend)
         if isinstance(command, (SubmissionCommand, SubmitSequence)):
             self._count_outcome(command, result)
@@ -461,6 +473,9 @@ class Gate:
                 self._verify_precondition(submit, precondition, future)
             return
         key = InFlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
+        if self._config.wait_for_pending and self._pending_waiters.is_awaited(key):
+            Pending(submit, future).resolve(_HELD_BY_OTHERS)  # an equal one was told in-progress, and the key is polled
+            return
         leader = self.cache.in_flight.get(key)
         if leader is None:
             leader = InFlightSubmission(key, submit, future, self._on_leader_reply, self._monotonic())
@@ -482,6 +497,9 @@ class Gate:
         self._on_submit_reply(leader, result)
         for follower in leader.followers:
             if follower.future.done():
+                continue
+            if type(result) is InProgress and self._config.wait_for_pending:
+                follower.future.set_result(_HELD_BY_OTHERS)
                 continue
             shared = shareable_reply(result, leader, follower)
             # Shared only while the receipt is valid, and no longer than a gate remembers: `forget` relies on that.
@@ -575,13 +593,12 @@ class Gate:
         self, command: Command[Any], reply: AnyReply | BaseException, on_resend: Callable[[], None] | None = None
     ) -> AnyReply | BaseException:
         """Wait until the key is settled or time is up, then submit again: the reply is of now. A pending key is never free."""
-        assert isinstance(reply, InProgress)
         assert isinstance(command, SubmissionCommand)
         if isinstance(command, Reserve) and not command.wait_if_held:
             return reply
         self._batcher.subscribe(self._pending_waiters.wake)
         deadline = self._monotonic() + self._config.pending_wait_timeout
-        while isinstance(reply, InProgress):
+        while type(reply) in _PENDING_RESULTS:
             left = deadline - self._monotonic()
             if left <= 0 or self._pending_waiters.is_closed or not self._has_room_for_waiter():
                 break
@@ -589,6 +606,12 @@ class Gate:
             if on_resend is not None:
                 on_resend()
             (reply,) = await collect_results([self._dispatch(command)])
+        if reply is _HELD_BY_OTHERS:  # in-progress is told only to who asked for it
+            if on_resend is not None:
+                on_resend()
+            asked: ReplyFuture = asyncio.get_running_loop().create_future()
+            self._ask_engine(Pending(command, asked, self._on_submit_reply))
+            (reply,) = await collect_results([asked])
         return reply
 
     def _has_room_for_waiter(self) -> bool:
@@ -693,10 +716,11 @@ class CoalescedReads:
 
 
 class _Poll:
-    __slots__ = ("event", "task", "waiters")
+    __slots__ = ("awaited", "event", "task", "waiters")
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
+        self.awaited: set[InFlightKey] = set()
         self.waiters = 0
         self.task: asyncio.Task[None] | None = None
 
@@ -721,6 +745,7 @@ class PendingKeyWaiters:
             poll = self._polls[command.record_id] = _Poll()
             lookup = LookUpKey(tenant=command.tenant, record_id=command.record_id)
             poll.task = asyncio.get_running_loop().create_task(self._poll_until_settled(lookup, poll))
+        poll.awaited.add(InFlightKey(command.tenant, command.record_id, command.fingerprint, command.user))
         poll.waiters += 1
         self.waiters += 1
         try:
@@ -732,6 +757,11 @@ class PendingKeyWaiters:
             self.waiters -= 1
             if not poll.waiters:
                 self._stop_poll(command.record_id, poll)
+
+    def is_awaited(self, key: InFlightKey) -> bool:
+        """True if an equal submission waits: it was told in-progress, and the key is known to be held since."""
+        poll = self._polls.get(key.record_id)
+        return poll is not None and key in poll.awaited
 
     def wake(self, record_id: bytes) -> None:
         poll = self._polls.get(record_id)

@@ -71,6 +71,9 @@ class Authenticator:
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
         self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
+        self.max_age_seconds = config.credential_max_age_seconds
+        self._valid_at: dict[bytes, float] = {}  # when a cached credential was last read from the store
+        self._monotonic = SystemClock().monotonic
 
     @property
     def reads_are_synchronous(self) -> bool:
@@ -83,7 +86,7 @@ class Authenticator:
             return await self._verify_session(scope)
         digest = _digest(header)
         cached = self._cache.get(digest)
-        if cached is not None and await self._keys.is_still_valid(cached.key):
+        if cached is not None and await self._is_still_valid(cached, digest):
             return cached.credential
         try:
             return await self._verify(header, digest)
@@ -91,6 +94,18 @@ class Authenticator:
             if digest in self._once_valid:
                 raise  # whoever sends a revoked key does not guess
             raise self._failed_logins.count(scope) or error from None
+
+    async def _is_still_valid(self, cached: CachedCredential, digest: bytes) -> bool:
+        """True if the key is unchanged. If the store cannot be reached, it is trusted for the configured time and no longer."""
+        asked_at = self._monotonic()
+        try:
+            is_valid = await self._keys.is_still_valid(cached.key)
+        except Unavailable:
+            if asked_at - self._valid_at.get(digest, float("-inf")) >= self.max_age_seconds:
+                raise
+            return True
+        self._valid_at[digest] = asked_at
+        return is_valid
 
     async def _verify(self, header: Header, digest: bytes) -> Credential:
         text = _credential_text(*header)
@@ -123,6 +138,7 @@ class Authenticator:
     async def _verify_api_key(self, text: str, digest: bytes) -> Credential:
         if self._cache.pop(digest, None) is not None:
             self._once_valid.add(digest)
+        asked_at = self._monotonic()
         verified = await self._keys.verify(text)
         if verified is None:
             raise unauthorized_error()
@@ -137,9 +153,11 @@ class Authenticator:
         )
         if len(self._cache) >= CACHED_CREDENTIALS_MAX:
             self._cache.clear()
+            self._valid_at.clear()
         if len(self._once_valid) >= CACHED_CREDENTIALS_MAX:
             self._once_valid.clear()
         self._cache[digest] = CachedCredential(verified, credential)
+        self._valid_at[digest] = asked_at
         return credential
 
 
@@ -216,8 +234,13 @@ class OptimisticAuth:
         request.precondition = cached.key.precondition
         try:
             return await route.handler(request)
-        except (Unavailable, Unknown):
+        except Unknown:
             raise
+        except Unavailable:
+            if not self._authenticator.max_age_seconds:
+                raise
+            request.precondition = None
+            return None  # nothing was done, and what is remembered may be answered in the plain way
         except Exception as error:
             if isinstance(error, SubmissionRefused) and error.reason is Reason.CREDENTIAL_CHANGED:
                 request.precondition = None

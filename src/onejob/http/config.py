@@ -65,6 +65,8 @@ MEANINGS: Final = {
     "head_seconds_max": "how long a head may take to arrive",
     "idle_seconds_max": "how long a connection may stay open without a request",
     "drain_seconds_max": "how long requests in flight may take after the shutdown signal",
+    "credential_max_age_seconds": "how long an API key that was valid is accepted while the store cannot be reached, so that "
+    "what this process remembers is still answered; nothing is created meanwhile. 0: not at all",
     "metrics_open": "whether `/metrics` needs no credential; if not and `auth` is on, it needs the role `metrics` or `admin`",
     "log_requests": "which requests get a log line: all, those that failed (a status from 400), or none",
     "providers": "the providers of cloud jobs, by name",
@@ -140,6 +142,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     head_seconds_max: float = 10.0
     idle_seconds_max: float = 75.0
     drain_seconds_max: float = 20.0  # on SIGTERM: how long requests in flight may take
+    credential_max_age_seconds: float = 0.0  # 0: an API key is read from the store for every request
     metrics_open: bool = False
     log_requests: Literal["all", "failed", "none"] = "failed"
     providers: dict[str, ProviderConfig] = {}
@@ -173,6 +176,9 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise Invalid(name, f"{name} is a whole number from 1 to {most}; choose one")
+        if not 0 <= self.credential_max_age_seconds <= 86_400:
+            message = "credential_max_age_seconds is a number of seconds from 0 to 86400; choose one"
+            raise Invalid("credential_max_age_seconds", message)
         if self.rate_per_second is not None and not 0 < self.rate_per_second <= 1e9:
             raise Invalid("rate_per_second", "rate_per_second is a number above 0; choose one, or leave it out")
         if self.workers != "auto" and not 1 <= self.workers <= WORKERS_MAX:

@@ -48,6 +48,9 @@ class RateLimiter:
         self._buckets_max = buckets_max
         self._buckets: OrderedDict[BucketKey, Bucket] = OrderedDict()
 
+    async def prepare(self, bucket_key: BucketKey, wanted: int) -> None:
+        """Called before tokens are taken: where others count them, this gets some from there."""
+
     def take(self, bucket_key: BucketKey, wanted: int) -> int:
         """Take up to this many whole tokens; returns how many were taken."""
         tokens = self._available_tokens(bucket_key)
@@ -108,6 +111,7 @@ class RateLimitedLedger(Ledger):
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
         submissions = list(submissions)
+        await self._rate_limiter.prepare(self._bucket_key, len(submissions))
         # After an error some of them may have been created, so no token is given back.
         with self._take_tokens(len(submissions), refund_on_error=False) as tokens:
             admitted: Sequence[bool] = [True] * len(submissions)
@@ -120,6 +124,7 @@ class RateLimitedLedger(Ledger):
 
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
         """A sequence number takes one token, however many jobs it has."""
+        await self._rate_limiter.prepare(self._bucket_key, 1)
         with self._take_tokens(1) as tokens:
             if not tokens.taken and await self._would_commit(sequenced):
                 raise self._rate_limited_error()
@@ -130,6 +135,7 @@ class RateLimitedLedger(Ledger):
     async def reserve(
         self, submission: Submission, *, lease: timedelta | None = None, job: bool = True, wait: bool = True
     ) -> HeldKey | Receipt:
+        await self._rate_limiter.prepare(self._bucket_key, 1)
         with self._take_tokens(1) as tokens:
             if not tokens.taken and (await self._new_record_ids((submission,)))[0] is not None:
                 raise self._rate_limited_error()

@@ -27,8 +27,10 @@ from onejob.worker import Worker
 from .app import HttpApp, Observe, ignore_request
 from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
+from .leased_rates import adopt_ledger_settings, leased_rate_limiter
 from .logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
 from .origins import CorsMiddleware, is_loopback
+from .rate_limit import RateLimiter
 from .server.connection import connection_class
 
 BACKLOG = 2048
@@ -108,12 +110,16 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     try:
         with bind_socket(config.host, config.port) as listener:
             async with open_service_ledger(config) as ledger, callback_delivery(ledger, config):
-                if app is None:
-                    await _build_server(config, ledger, log, listener).serve(sockets=[listener])
-                    return 0
-                drain = timedelta(seconds=config.drain_seconds_max)
-                worker = app.worker(ledger, concurrency=concurrency, drain=drain)
-                return await _serve_with_worker(worker, _build_server(config, ledger, log, listener, worker), listener)
+                info = ledger.runtime.engine_info
+                config = adopt_ledger_settings(config, info)
+                async with leased_rate_limiter(config, info) as limiter:
+                    if app is None:
+                        await _build_server(config, ledger, log, listener, limiter).serve(sockets=[listener])
+                        return 0
+                    drain = timedelta(seconds=config.drain_seconds_max)
+                    worker = app.worker(ledger, concurrency=concurrency, drain=drain)
+                    server = _build_server(config, ledger, log, listener, limiter, worker)
+                    return await _serve_with_worker(worker, server, listener)
     finally:
         log.flush()
 
@@ -279,7 +285,12 @@ def _raise_open_files_limit() -> None:
 
 
 def _build_server(
-    config: ServiceConfig, ledger: Ledger, log: Log, listener: socket.socket, worker: Worker | None = None
+    config: ServiceConfig,
+    ledger: Ledger,
+    log: Log,
+    listener: socket.socket,
+    rate_limiter: RateLimiter | None = None,  # None: as the config says
+    worker: Worker | None = None,
 ) -> HttpServer:
     def release_waiters() -> None:
         ledger.runtime.release_waiters()
@@ -296,7 +307,11 @@ def _build_server(
         app.start_background_tasks()
 
     app = HttpApp(
-        ledger, config=config, observe=observer(config, log), observe_failed_only=config.log_requests == "failed"
+        ledger,
+        config=config,
+        observe=observer(config, log),
+        observe_failed_only=config.log_requests == "failed",
+        rate_limiter=rate_limiter,
     )
     return HttpServer(
         uvicorn_config(config, app, log),

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import json
 
+from onejob.core import identity
 from onejob.core.credentials import ABSENT, LookUpPolicy, SetPolicy
 from onejob.core.facts import Kind, Policy
 from onejob.core.identity import policy_id
@@ -15,7 +16,7 @@ from onejob.errors import Unavailable
 
 from .present import to_exception
 
-SYSTEM_TENANT = ""  # owns what belongs to no tenant; no tenant has this name
+SYSTEM_TENANT = identity.SYSTEM_TENANT
 ATTEMPTS_MAX = 100
 PAGES_MAX = 20
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import count
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from onejob import audit
 from onejob.clock import Clock
@@ -15,7 +16,7 @@ from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.reserve import UnansweredReservations
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine
+from onejob.engine import Engine, EngineInfo, LedgerSettings
 from onejob.engines.batcher import Batcher, QueueStats
 from onejob.engines.gate import CacheStats, Gate
 from onejob.errors import OnejobError, Unavailable
@@ -75,6 +76,8 @@ class Runtime:
         windows: DefaultWindows = STANDARD_WINDOWS,
         coalesce: bool = False,
     ) -> None:
+        info = engine.info
+        config = _with_ledger_settings(config, info.settings)
         batcher = Batcher(engine, coalesce=coalesce)
         self.gate = Gate(batcher, config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
@@ -95,6 +98,7 @@ class Runtime:
         self.cache_ttl_ms_max = round(max(config.committed_ttl_seconds, config.rejected_ttl_seconds) * 1000)
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
+        self._sweeps_store = not info.is_maintained_elsewhere
         self._maintenance_task: asyncio.Task[None] | None = None
         self._engine = engine
         self._sweep_totals = SweepResult()
@@ -111,6 +115,10 @@ class Runtime:
         swept = await self._sweeper.sweep()
         self._sweep_totals = self._sweep_totals.plus(swept)
         return swept
+
+    @property
+    def engine_info(self) -> EngineInfo:
+        return self._engine.info
 
     def stats(self) -> Stats:
         info = self._engine.info
@@ -174,7 +182,8 @@ class Runtime:
         for turn in count():
             await asyncio.sleep(self._config.cleanup_interval_seconds)
             try:
-                await (self.sweep() if turn % process_count == process_index else self._maintain_memory())
+                is_own_turn = self._sweeps_store and turn % process_count == process_index
+                await (self.sweep() if is_own_turn else self._maintain_memory())
             except OnejobError as error:
                 self._maintenance_failures += 1
                 log.warning("maintenance run failed, will retry: %s", error)
@@ -215,6 +224,18 @@ class Readiness:
             DropPolicy(tenant=_NO_TENANT, policy_id=probe_id),
         ):
             await self._gate.execute((command,))
+
+
+def _with_ledger_settings(config: IdempotencyConfig, settings: LedgerSettings | None) -> IdempotencyConfig:
+    """The owner of the ledger says what must be the same for all, whatever is configured here."""
+    if settings is None:
+        return config
+    return replace(
+        config,
+        pending_ttl_seconds=settings.pending_ttl_seconds,
+        committed_ttl_seconds=settings.committed_ttl_seconds,
+        rejected_ttl_seconds=settings.rejected_ttl_seconds,
+    )
 
 
 def _copied_error(error: Exception) -> OnejobError:

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from onejob.core.credentials import Permission
-from onejob.engine import Durability
+from onejob.engine import Durability, EngineInfo
 from onejob.errors import OnejobError
 from onejob.http.config import ServiceConfig
 from onejob.http.metrics import (
@@ -40,11 +40,21 @@ class HealthOut(ResponseBody, frozen=True, rename="camel"):
     durability: Durability
 
 
-class ReadyOut(ResponseBody, frozen=True, rename="camel"):
+class ManagerOut(ResponseBody, frozen=True, rename="camel"):
+    """A manager as this gate sees it."""
+
+    url: str
+    state: str  # reached, unreachable or refused
+    wire_version: int
+    reason: str  # why it is not reached; empty where callers are not trusted with it
+
+
+class ReadyOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     status: str
     durability: Durability
     engine: str
     caveat: str  # what the durability does not cover, or empty
+    managers: list[ManagerOut] | None = None  # of a gate
 
 
 class StatsOut(ResponseBody, frozen=True, rename="camel"):
@@ -96,7 +106,8 @@ class StatusEndpoints:
         """Ready means: the engine answers in time, and its last write succeeded."""
         ledger = request.ledger
         stats = ledger.runtime_stats()
-        ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning)
+        managers = self._managers_out(ledger.runtime.engine_info)
+        ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning, managers)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
                 await ledger.runtime.readiness.check()
@@ -108,10 +119,19 @@ class StatusEndpoints:
             reason = "the store is unavailable; see the log" if self._config.auth else str(error)
         else:
             return json_response(200, ready)
-        not_ready = problem(
-            "SERVICE_UNAVAILABLE", reason, STORE_RETRY_AFTER_SECONDS, durability=ready.durability, engine=ready.engine
+        details: dict[str, Any] = {"durability": ready.durability, "engine": ready.engine}
+        if managers := self._managers_out(ledger.runtime.engine_info):
+            details["managers"] = [f"{one.url} is {one.state}" for one in managers]
+        return problem_response(
+            problem("SERVICE_UNAVAILABLE", reason, STORE_RETRY_AFTER_SECONDS, **details), request.id
         )
-        return problem_response(not_ready, request.id)
+
+    def _managers_out(self, info: EngineInfo) -> list[ManagerOut] | None:
+        """The reasons may tell about the network, so that they are shown only where everybody is trusted."""
+        return [
+            ManagerOut(one.url, one.state, one.version, "" if self._config.auth else one.reason)
+            for one in info.managers
+        ] or None
 
     async def stats(self, request: Request) -> Response:
         request.query()

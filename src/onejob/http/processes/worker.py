@@ -21,7 +21,9 @@ from onejob.errors import OnejobError, Unavailable
 from onejob.http.app import HttpApp
 from onejob.http.callbacks import callback_delivery
 from onejob.http.config import ServiceConfig
+from onejob.http.leased_rates import adopt_ledger_settings, leased_rate_limiter
 from onejob.http.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
+from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import (
     BACKLOG,
     CANCEL_GRACE_SECONDS,
@@ -145,8 +147,9 @@ class ServerProcess:
         listeners: list[socket.socket],
         ledger: Ledger,
         log: Log,
+        rate_limiter: RateLimiter | None,
     ) -> None:
-        config = worker_config.config
+        config = adopt_ledger_settings(worker_config.config, ledger.runtime.engine_info)
         self._channel = channel
         self._drain_seconds = config.drain_seconds_max
         self._peer_stats = PeerStats(channel)
@@ -156,7 +159,7 @@ class ServerProcess:
             observe=observer(config, log),
             observe_failed_only=config.log_requests == "failed",
             stats_source=self._peer_stats,
-            rate_limiter=_build_shared_rate_limiter(config, worker_config.rates_fd),
+            rate_limiter=rate_limiter or _build_shared_rate_limiter(config, worker_config.rates_fd),
             started_at=worker_config.started_at,
         )
         self._own_listener = listeners[(worker_config.number - 1) % len(listeners)]
@@ -238,9 +241,10 @@ async def run_server_process(channel_socket: socket.socket, listeners_socket: so
     try:
         async with open_service_ledger(config, sweep=False) as ledger:
             ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
-            async with callback_delivery(ledger, config):
+            leased = leased_rate_limiter(config, ledger.runtime.engine_info)
+            async with callback_delivery(ledger, config), leased as limiter:
                 if listeners := await request_listeners(channel, listeners_socket, worker_config.listener_count):
-                    await ServerProcess(worker_config, channel, listeners, ledger, stderr_log).run()
+                    await ServerProcess(worker_config, channel, listeners, ledger, stderr_log, limiter).run()
         await channel.close()
     except OnejobError as error:
         log.error("server process failed: %s", error)

@@ -1,0 +1,259 @@
+"""The managers that an engine knows: what each said in its hello, its connections, and which of them to ask first.
+
+All managers of a gate must own the same ledger with the same settings and the same durability. The first contact
+decides; whoever differs from it is refused by name and never asked, until it says otherwise.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onejob.clock import Clock
+from onejob.engine import Durability, LedgerSettings, ManagerInfo
+from onejob.errors import StoreRefused, Unavailable
+from onejob.ids import random_fraction
+from onejob.wire.codec import Malformed, decode_struct, encode_struct
+from onejob.wire.connection import (
+    IDLE_CONNECTIONS_MAX,
+    Address,
+    NoAnswer,
+    NotSent,
+    RequestRefused,
+    WireConnection,
+    open_connection,
+)
+from onejob.wire.http1 import HeaderLines
+from onejob.wire.messages import (
+    LEDGER_HEADER,
+    STATUS_FORBIDDEN,
+    STATUS_OTHER_LEDGER,
+    STATUS_OTHER_VERSION,
+    STATUS_UNAUTHORIZED,
+    VERSION_HEADER,
+    WIRE_VERSION,
+    WIRE_VERSION_OLDEST,
+    Hello,
+    HelloRequest,
+)
+
+# Managers whose cost differs by less are equally near: which of them a gate asks is drawn, so that gates spread.
+NEAR_MS = 5.0
+# How often a batch that loads under locks crosses the line between a manager and its store.
+_STORE_CROSSINGS = 6
+_FINGERPRINT_VERSION = 1
+_DURABILITIES = tuple(Durability)
+_REFUSING_STATUSES = (STATUS_UNAUTHORIZED, STATUS_FORBIDDEN, STATUS_OTHER_LEDGER, STATUS_OTHER_VERSION)
+
+
+class ManagerRefused(Exception):
+    """This manager must not be asked: it owns another ledger, is too old, or does not accept the credential."""
+
+
+class AgreedLedger(NamedTuple):
+    """The hello that all others are compared with, and the manager that said it."""
+
+    url: str
+    hello: Hello
+
+
+class StoreTimeSample(NamedTuple):
+    """The store's time, and between which moments of the own monotonic clock it was read."""
+
+    at: int
+    sent: float
+    received: float
+
+    def latest(self, now: float) -> int:
+        """The latest that the store's clock can show now."""
+        return self.at + round((now - self.sent) * 1000) + 1
+
+
+class Manager:
+    """One manager. `hello` is what it said last; None: nothing yet."""
+
+    def __init__(self, address: Address, url: str) -> None:
+        self.address = address
+        self.url = url
+        self.hello: Hello | None = None
+        self.version = 0
+        self.cost_ms = float("inf")
+        self.is_reached = False
+        self.is_refused = False
+        self.reason = "it was not asked yet"
+        self.idle: list[WireConnection] = []
+        self.tie_break = random_fraction()
+
+    def info(self) -> ManagerInfo:
+        state = "refused" if self.is_refused else "reached" if self.is_reached else "unreachable"
+        return ManagerInfo(
+            url=self.url, state=state, version=self.version, reason="" if self.is_reached else self.reason
+        )
+
+    def note_reached(self) -> None:
+        self.is_reached, self.is_refused, self.reason = True, False, ""
+
+    def note_lost(self, reason: str) -> None:
+        self.is_reached, self.reason = False, reason
+        self.close_idle()
+
+    def note_refused(self, reason: str) -> None:
+        self.is_refused = True
+        self.note_lost(reason)
+
+    def close_idle(self) -> None:
+        idle, self.idle = self.idle, []
+        for connection in idle:
+            connection.close()
+
+
+class Peers:
+    def __init__(
+        self,
+        managers: Sequence[Manager],
+        *,
+        gate_key: str,
+        tls: ssl.SSLContext | None,
+        clock: Clock,
+        silence_seconds_max: float,
+    ) -> None:
+        self.managers = managers
+        self.agreed: AgreedLedger | None = None
+        self.clock_sample: StoreTimeSample | None = None
+        self._gate_key = gate_key
+        self._tls = tls
+        self._monotonic = clock.monotonic
+        self._silence_seconds_max = silence_seconds_max
+
+    def in_order(self) -> list[Manager]:
+        """The managers to ask, the nearest first; those that are not reached come last, and refused ones not at all."""
+        usable = [one for one in self.managers if not one.is_refused]
+        nearest = min((one.cost_ms for one in usable if one.is_reached), default=0.0)
+        return sorted(usable, key=lambda one: (not one.is_reached, one.cost_ms > nearest + NEAR_MS, one.tie_break))
+
+    async def connect(self, manager: Manager) -> tuple[WireConnection, HeaderLines]:
+        """A connection that has said hello, and the headers of its requests. Raises NotSent or ManagerRefused."""
+        while manager.idle:
+            connection = manager.idle.pop()
+            if connection.is_open:
+                return connection, self._headers(manager)
+        connection = await self._open(manager)
+        await self.say_hello(manager, connection)
+        return connection, self._headers(manager)
+
+    def give_back(self, manager: Manager, connection: WireConnection) -> None:
+        if connection.is_open and manager.is_reached and len(manager.idle) < IDLE_CONNECTIONS_MAX:
+            manager.idle.append(connection)
+        else:
+            connection.close()
+
+    async def say_hello(self, manager: Manager, connection: WireConnection) -> None:
+        """Ask a manager who it is, and refuse it if it does not belong to the others."""
+        sent = self._monotonic()
+        try:
+            request = encode_struct(HelloRequest(WIRE_VERSION_OLDEST, WIRE_VERSION))
+            answer = await connection.request("/hello", self._authorization(), request)
+            hello: Hello = decode_struct(answer, Hello)
+            received = self._monotonic()
+            self._check(manager, hello)
+        except ManagerRefused as error:
+            connection.close()
+            manager.note_refused(str(error))
+            raise
+        except RequestRefused as error:
+            connection.close()
+            raise self.refusal(manager, error) from error
+        except (NotSent, NoAnswer, Malformed) as error:
+            connection.close()
+            manager.note_lost(str(error))
+            raise NotSent(str(error)) from error
+        manager.hello, manager.version = hello, min(hello.newest, WIRE_VERSION)
+        # The best of several: what else delayed an answer says nothing about the line.
+        manager.cost_ms = min(manager.cost_ms, (received - sent) * 1000 + _STORE_CROSSINGS * hello.store_ms)
+        manager.note_reached()
+        self.clock_sample = StoreTimeSample(hello.at, sent, received)
+
+    def refusal(self, manager: Manager, error: RequestRefused) -> Exception:
+        """What a failure that a manager answered with means for it."""
+        if error.status in _REFUSING_STATUSES:
+            manager.note_refused(str(error))
+            return ManagerRefused(str(error))
+        return NotSent(str(error))
+
+    def raise_if_mixed(self) -> None:
+        """Refuse to open if a manager that was reached is not one of this ledger."""
+        for one in self.managers:
+            if one.is_refused:
+                raise StoreRefused(f"the manager {one.url} is refused: {one.reason}")
+
+    def some_reached(self) -> bool:
+        return any(one.is_reached for one in self.managers)
+
+    def unavailable_error(self) -> Unavailable:
+        reasons = "; ".join(f"{one.url}: {one.reason}" for one in self.managers)
+        return Unavailable(f"no manager can be reached, and nothing was done ({reasons}); repeat")
+
+    def close(self) -> None:
+        for manager in self.managers:
+            manager.note_lost("this engine is closed")
+
+    async def look_around(self) -> None:
+        """Say hello to every manager: so that those that were lost are asked again, and to learn how far the others are."""
+        await asyncio.gather(*(self._visit(one) for one in self.managers))
+
+    async def _visit(self, manager: Manager) -> None:
+        try:
+            connection = await self._open(manager)
+            await self.say_hello(manager, connection)
+        except NotSent as error:
+            manager.note_lost(str(error))
+        except ManagerRefused:
+            pass  # the manager has the reason
+        else:
+            self.give_back(manager, connection)
+
+    async def _open(self, manager: Manager) -> WireConnection:
+        return await open_connection(manager.address, self._tls, silence_seconds_max=self._silence_seconds_max)
+
+    def _check(self, manager: Manager, hello: Hello) -> None:
+        if hello.oldest > WIRE_VERSION or hello.newest < WIRE_VERSION_OLDEST:
+            raise ManagerRefused(
+                f"it speaks versions {hello.oldest} to {hello.newest} of the wire, and this program "
+                f"{WIRE_VERSION_OLDEST} to {WIRE_VERSION}; upgrade the older one"
+            )
+        if hello.settings.fingerprint_version != _FINGERPRINT_VERSION:
+            raise ManagerRefused("its fingerprints are of another version; upgrade the older program")
+        if self.agreed is None:
+            self.agreed = AgreedLedger(manager.url, hello)
+        url, known = self.agreed
+        if hello.ledger_id != known.ledger_id:
+            raise ManagerRefused(
+                f"its ledger is {hello.ledger_id}, and that of {url} is {known.ledger_id}; "
+                "name only managers of one ledger"
+            )
+        if hello.durability is not known.durability:
+            lower = min(hello.durability, known.durability, key=_DURABILITIES.index)
+            raise ManagerRefused(
+                f"its durability is {hello.durability}, and that of {url} is {known.durability}; raise the one with {lower}"
+            )
+        if hello.settings != known.settings:
+            raise ManagerRefused(
+                f"its settings differ from those of {url} ({_differences(hello.settings, known.settings)}); "
+                "configure all managers alike, then restart this process"
+            )
+
+    def _authorization(self) -> HeaderLines:
+        return ((b"authorization", b"Bearer " + self._gate_key.encode()),) if self._gate_key else ()
+
+    def _headers(self, manager: Manager) -> HeaderLines:
+        assert self.agreed is not None
+        return (
+            (VERSION_HEADER, b"%d" % manager.version),
+            (LEDGER_HEADER, self.agreed.hello.ledger_id.encode()),
+            *self._authorization(),
+        )
+
+
+def _differences(own: LedgerSettings, other: LedgerSettings) -> str:
+    names = (name for name in own.__struct_fields__ if getattr(own, name) != getattr(other, name))
+    return ", ".join(f"{name}: {getattr(own, name)} and {getattr(other, name)}" for name in names)

@@ -1,0 +1,164 @@
+"""A gate's connections to one manager: kept open, one request at a time on each, and watched for silence."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from .codec import Malformed, decode_struct
+from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
+from .messages import BODY_BYTES_MAX, FAILURE, RESULT, SIGN_OF_LIFE, SILENCE_SECONDS_MAX, STATUS_OK, Failure
+
+CONNECT_SECONDS_MAX = 1.0
+IDLE_CONNECTIONS_MAX = 16
+_LATE_TIMER_SECONDS = 0.25
+
+
+class NotSent(Exception):
+    """Nothing of the request reached the manager."""
+
+
+class NoAnswer(Exception):
+    """The request was sent and has no answer: it may have been executed."""
+
+
+class RequestRefused(Exception):
+    """The manager answered with a failure."""
+
+    def __init__(self, status: int, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.status = status
+        self.failure = failure
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class WireConnection(asyncio.Protocol):
+    """One connection. Who gives up on a request closes it, so that no answer can reach the wrong question."""
+
+    def __init__(self, host: str, silence_seconds_max: float) -> None:
+        self._host = host
+        self._silence_seconds_max = silence_seconds_max
+        self._parser = MessageParser(BODY_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Message] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._end_reason = "the connection was closed"
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def request(self, path: str, headers: HeaderLines, body: bytes) -> bytes:
+        """Send a request; returns its result. Raises NotSent, NoAnswer or RequestRefused."""
+        if not self.is_open:
+            raise NotSent(self._end_reason)
+        assert self._transport is not None
+        assert self._answer is None
+        self._answer = self._loop.create_future()
+        self._heard_at = self._loop.time()
+        self._set_timer(self._silence_seconds_max)
+        try:
+            self._transport.write(write_request(path, self._host, headers, body))
+            message = await self._answer
+            return _result_of(message)
+        except (ProtocolError, Malformed) as error:
+            self.close()
+            raise NoAnswer(str(error)) from error
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def stream(self, path: str, headers: HeaderLines, on_frame: Callable[[bytes], None]) -> None:
+        """Send a request whose answer never ends by itself, and call back with its frames."""
+
+        def forward(chunk: bytes) -> None:
+            if chunk != SIGN_OF_LIFE:
+                on_frame(chunk)
+
+        self._parser.on_chunk = forward
+        await self.request(path, headers, b"")
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # those of uvloop have no common base class
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            messages = self._parser.feed(data)
+            if messages and (len(messages) > 1 or self._answer is None):
+                raise ProtocolError("an answer to no question")
+        except ProtocolError as error:
+            self._fail(str(error))
+            return
+        if messages and self._answer is not None and not self._answer.done():
+            if messages[0].headers.get(b"connection") == b"close":
+                self._end_reason = "the manager is shutting down"
+                self.close()
+            self._answer.set_result(messages[0])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(self._end_reason if error is None else str(error))
+
+    def _fail(self, reason: str) -> None:
+        self._end_reason = reason
+        self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(NoAnswer(reason))
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self._on_timer, self._loop.time() + seconds)
+
+    def _on_timer(self, due: float) -> None:
+        """Silence is counted from the last byte. If this process itself was late, the bytes may be waiting: look again."""
+        now = self._loop.time()
+        silent = now - self._heard_at
+        if now - due > _LATE_TIMER_SECONDS:
+            self._set_timer(_LATE_TIMER_SECONDS)
+        elif silent < self._silence_seconds_max:
+            self._set_timer(self._silence_seconds_max - silent)
+        else:
+            self._fail(f"no sign of life for {self._silence_seconds_max:g} s")
+
+
+async def open_connection(
+    address: Address, tls: ssl.SSLContext | None, *, silence_seconds_max: float = SILENCE_SECONDS_MAX
+) -> WireConnection:
+    """Connect, or raise NotSent."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            _, connection = await loop.create_connection(
+                lambda: WireConnection(str(address), silence_seconds_max), address.host, address.port, ssl=tls
+            )
+    except TimeoutError as error:
+        raise NotSent(f"no connection within {CONNECT_SECONDS_MAX:g} s") from error
+    except (OSError, ssl.SSLError) as error:
+        raise NotSent(str(error)) from error
+    return connection
+
+
+def _result_of(message: Message) -> bytes:
+    status = parse_status(message.start)
+    body = message.body.lstrip(SIGN_OF_LIFE)
+    if status == STATUS_OK and body[:1] == RESULT:
+        return body[1:]
+    if body[:1] != FAILURE:
+        raise ProtocolError("this is not a manager: its answer has no frames")
+    raise RequestRefused(status, decode_struct(body[1:], Failure))

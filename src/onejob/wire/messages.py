@@ -1,0 +1,95 @@
+"""The messages of the wire besides commands, queries and replies; and the versions that are spoken."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from onejob.engine import Durability, LedgerSettings
+
+WIRE_VERSION: Final = 1
+WIRE_VERSION_OLDEST: Final = 1  # the version before, once there is one
+
+VERSION_HEADER: Final = b"onejob-wire"
+LEDGER_HEADER: Final = b"onejob-ledger"
+SIGN_OF_LIFE: Final = b"."
+RESULT: Final = b"R"
+FAILURE: Final = b"F"
+SIGN_OF_LIFE_SECONDS: Final = 1.0
+SILENCE_SECONDS_MAX: Final = 2.0
+BODY_BYTES_MAX: Final = 64 << 20
+
+STATUS_OK: Final = 200
+STATUS_BAD_REQUEST: Final = 400
+STATUS_UNAUTHORIZED: Final = 401
+STATUS_FORBIDDEN: Final = 403
+STATUS_NOT_FOUND: Final = 404
+STATUS_OTHER_LEDGER: Final = 409
+STATUS_OTHER_VERSION: Final = 426
+STATUS_UNAVAILABLE: Final = 503
+
+
+class HelloRequest(Struct, frozen=True):
+    """The versions that a gate speaks."""
+
+    oldest: int
+    newest: int
+
+
+class Hello(Struct, frozen=True, kw_only=True):
+    """What a manager is: sent at the begin of every connection."""
+
+    oldest: int  # the versions that it speaks
+    newest: int
+    ledger_id: str
+    engine: str
+    durability: Durability
+    durability_warning: str
+    batch_max: int
+    store_ms: float  # how long a point read of the store takes: the distance to it
+    at: int  # the store's time
+    settings: LedgerSettings
+
+
+class Failure(Struct, frozen=True):
+    """Why a request as a whole was not answered."""
+
+    message: str
+    is_unknown: bool = False  # True: it may have been executed
+
+
+class NotUnderstood(Struct, frozen=True, tag=True, tag_field="is"):
+    """In the place of a reply: the manager does not know this command or a field of it, and has not executed it."""
+
+    message: str
+
+
+class NotExecuted(Struct, frozen=True, tag=True, tag_field="is"):
+    """In the place of a reply: this command failed alone, and nothing of it was done."""
+
+    message: str
+    is_locked: bool = False  # another transaction holds its facts
+
+
+class OutcomeUnknown(Struct, frozen=True, tag=True, tag_field="is"):
+    """In the place of a reply: this command may have been executed."""
+
+    message: str
+
+
+class BarrierRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    tenant: str
+    user: str | None = None
+
+
+class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens for new submissions of one credential, of the manager's share of its rate."""
+
+    tenant: str
+    actor: str
+    wanted: int
+    managers: int  # how many the gate knows: they divide the rate
+
+
+class TokenGrant(Struct, frozen=True):
+    granted: int
+    retry_after: int = 0  # in seconds, if none was granted

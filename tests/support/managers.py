@@ -1,0 +1,45 @@
+"""Managers on real sockets in this process, with the commands of the conformance suite."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from onejob.clock import Clock, FakeClock, SystemClock
+from onejob.conformance import commands as suite
+from onejob.engine import Engine, LedgerSettings
+from onejob.engines.remote import RemoteEngine
+from onejob.manager.ledger import ManagerIdempotencyLedger
+from onejob.manager.server import ManagerServer
+from onejob.wire.codec import COMMANDS, REPLIES, WireCodec
+
+SUITE_COMMANDS: tuple[type[Struct], ...] = (
+    suite.WriteFacts, suite.ReadFacts, suite.IncrementCounter, suite.FaultyWrite, suite.FaultyRead,
+    suite.NoFootprintWrite, suite.NoFootprintRead, suite.WritingRead,
+)  # fmt: skip
+SUITE_CODEC = WireCodec(commands=COMMANDS + SUITE_COMMANDS, replies=(*REPLIES, suite.FactsRead))
+
+
+@asynccontextmanager
+async def running_manager(
+    engine: Engine, *, clock: Clock | None = None, codec: WireCodec = SUITE_CODEC, **changes: Any
+) -> AsyncIterator[str]:
+    """The URL of a manager of this engine; it closes the engine."""
+    options: dict[str, Any] = {"settings": LedgerSettings(), "needs_gate_key": False, "forget_grace_ms": 0} | changes
+    ledger = ManagerIdempotencyLedger(engine, clock=clock or SystemClock(), codec=codec, **options)
+    server = ManagerServer(ledger)
+    host, port = await server.listen("127.0.0.1", 0)
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await server.aclose(drain_seconds=1)
+        await ledger.aclose()
+
+
+async def open_remote(url: str, codec: WireCodec = SUITE_CODEC, silence_seconds_max: float = 10.0) -> RemoteEngine:
+    """Patient with silence, because a test may run on a busy machine."""
+    return await RemoteEngine.open(url, codec=codec, silence_seconds_max=silence_seconds_max)
+
+
+OpenEngine = Callable[[FakeClock], Awaitable[Engine]]
