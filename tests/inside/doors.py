@@ -221,7 +221,7 @@ class DjangoDoor(SyncDoor):
     async def close(self) -> None:
         from django.db import connections
 
-        await self.run(lambda: connections[self.ALIAS].close())
+        await self.run(lambda: connections[self.ALIAS].close())  # noqa: PLW0108 - a connection belongs to its thread
         self._thread.shutdown()
 
 

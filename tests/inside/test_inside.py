@@ -36,6 +36,12 @@ async def counts(db: Any) -> tuple[int, int, int, int]:
     return tuple([await count(db, name) for name in ("orders", "record", "job", "attachment")])  # type: ignore[return-value]  # four
 
 
+async def order_and_call(door: Door, verb: str, *arguments: Any) -> None:
+    async with transaction(door):
+        await door.execute(ORDER)
+        await door.call(verb, *arguments)
+
+
 async def test_the_order_and_the_job_commit_together(door: Door, db: Any, queue: onejob.Ledger) -> None:
     async with transaction(door):
         await door.execute(ORDER)
@@ -130,9 +136,7 @@ async def test_a_key_that_another_holder_has_is_not_settled(door: Door, db: Any,
     await asyncio.sleep(0.01)
     await queue.reserve_prepared(**reserve, lease_ms=60_000)  # type: ignore[arg-type]  # of several types
     with pytest.raises(LeaseLost):
-        async with transaction(door):
-            await door.execute(ORDER)
-            await door.call("settle", held, b"paid")
+        await order_and_call(door, "settle", held, b"paid")
     assert await count(db, "orders") == 0
 
 
@@ -158,9 +162,7 @@ async def test_a_job_is_finished_with_the_callers_commit(door: Door, db: Any, qu
     assert await queue.result(job.id) == {"paid": True}
     assert await db.fetchval("SELECT live FROM usage") == 0
     with pytest.raises(LeaseLost):
-        async with transaction(door):
-            await door.execute(ORDER)
-            await door.call("finish", attempt, {"paid": False})
+        await order_and_call(door, "finish", attempt, {"paid": False})
     assert await count(db, "orders") == 1
 
 

@@ -67,7 +67,7 @@ _FAULTS = {
 }
 
 
-class Session(NamedTuple):
+class SessionState(NamedTuple):
     """What the caller's session says of itself with every reply."""
 
     fault: str
@@ -113,7 +113,7 @@ class CallersTransaction:
         """Once per process: the server's clock, and whether the tables are those that this program knows."""
         ((clock, version),) = yield Statement(self._statements.greeting_sql)
         if version != self._version:
-            Session("schema", False, "").refuse_fault()
+            SessionState("schema", False, "").refuse_fault()
         self._observe(clock, ahead=False)
 
     def _insert(self, command: Submit) -> Steps[AnyReply | None]:
@@ -134,7 +134,7 @@ class CallersTransaction:
         announced = (TENANTS_LOCK_CLASS, tenants, USERS_LOCK_CLASS, users, footprint.usage, footprint.policy)
         sql = self._statements.caller_insert_sql(parts, self._version)
         ((inserted, clock, *session_columns),) = yield Statement(sql, (*announced, *values))
-        session = Session(*session_columns)
+        session = SessionState(*session_columns)
         self._observe(clock, ahead=clock < now)
         session.refuse_fault()
         if not inserted:
@@ -180,10 +180,10 @@ class CallersTransaction:
         """The reply of a settled key, without a lock; Missing if its record must change; None without a record."""
         sql = self._statements.answer_sql(self._version)
         ((clock, *row),) = yield Statement(sql, (command.record_id,))
-        session = Session(*row[: len(Session._fields)])
+        session = SessionState(*row[: len(SessionState._fields)])
         session.refuse_fault()
         self._observe(clock, ahead=False)
-        record, job = _split_row(row[len(Session._fields) :], Kind.RECORD, Kind.JOB)
+        record, job = _split_row(row[len(SessionState._fields) :], Kind.RECORD, Kind.JOB)
         if record is None:
             return None
         lookup = LookUpAnswer(tenant=command.tenant, command=command)
@@ -217,7 +217,7 @@ class CallersTransaction:
             yield Statement(f"SAVEPOINT {_SAVEPOINT}")
         sql = self._statements.guarded_changes_sql(bound.parts, tuple(absent), self._version)
         (row,) = yield Statement(sql, (*absent.values(), *bound.values))
-        session, counts = Session(*row[: len(Session._fields)]), row[len(Session._fields) :]
+        session, counts = SessionState(*row[: len(SessionState._fields)]), row[len(SessionState._fields) :]
         is_stored = _is_stored(bound, counts)
         if with_savepoint:
             if not is_stored:
