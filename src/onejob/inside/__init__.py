@@ -10,7 +10,7 @@ The receipt becomes true with your commit: do not show it to anybody before. A c
 the transaction usable; a serialization failure, a deadlock or a lock timeout is raised as your driver raises it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
@@ -24,7 +24,7 @@ from onejob.core.reserve import Settle, Verdict
 from onejob.core.submit import Submit
 from onejob.core.timestamps import to_duration_ms
 from onejob.core.views import HeldKey, JobView, Receipt
-from onejob.core.work import RETENTION_MS, Cancel, Finish, FinishOutcome
+from onejob.core.work import RETENTION_MS, Cancel, Extend, Finish, FinishOutcome
 from onejob.engines.postgres.callers_transaction import CallersTransaction
 from onejob.engines.postgres.transaction import Rows, Statement, Steps
 from onejob.engines.postgres.url import SCHEMA_DEFAULT, checked_schema
@@ -99,6 +99,14 @@ class Inside:
         """In the transaction of an asynchronous SQLAlchemy session, which is flushed first."""
         return AsyncCommands(self, drivers.async_sqlalchemy_fetch(session))
 
+    def on(self, connection: Any) -> "SyncCommands | AsyncCommands":
+        """In the transaction of any of these: the driver is recognised by the type of the connection."""
+        kind = drivers.recognize_driver(connection)
+        commands: SyncCommands | AsyncCommands = getattr(self, kind)(
+            connection.alias if kind == "django" else connection
+        )
+        return commands
+
     def django(self, using: str = "default") -> "SyncCommands":
         """In the transaction of a Django database connection: inside `transaction.atomic`."""
         return SyncCommands(self, drivers.django_fetch(using))
@@ -152,6 +160,12 @@ class Inside:
             actor=self._caller.actor,
             retention_ms=self._retention_ms,
         )
+        return (yield from self.finish_prepared_steps((), command))
+
+    def finish_prepared_steps(self, updates: Sequence[Extend], command: Finish) -> Steps[JobView]:
+        """Store what a handler has logged, then end its job."""
+        for update in updates:
+            yield from self._transaction.execute(update)
         reply: AnyReply = yield from self._transaction.execute(command)
         if isinstance(reply, Finished):
             return JobView(reply.job)
@@ -236,6 +250,10 @@ class SyncCommands:
         """End a job with your commit. Raises LeaseLost if another worker has it: then roll back."""
         return self._drive(self._inside.finish_steps(attempt, result, error, final=final))
 
+    def finish_prepared(self, updates: Sequence[Extend], command: Finish) -> JobView:
+        """`finish` for commands that a worker has built."""
+        return self._drive(self._inside.finish_prepared_steps(updates, command))
+
     def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
         """End a job that has not ended with your commit; one that has is returned as it is."""
         return self._drive(self._inside.cancel_steps(job_id, idempotency_key))
@@ -285,6 +303,10 @@ class AsyncCommands:
     ) -> JobView:
         """End a job with your commit. Raises LeaseLost if another worker has it: then roll back."""
         return await self._drive(self._inside.finish_steps(attempt, result, error, final=final))
+
+    async def finish_prepared(self, updates: Sequence[Extend], command: Finish) -> JobView:
+        """`finish` for commands that a worker has built."""
+        return await self._drive(self._inside.finish_prepared_steps(updates, command))
 
     async def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
         """End a job that has not ended with your commit; one that has is returned as it is."""

@@ -19,6 +19,30 @@ STATEMENTS_MAX = 512
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
+# The base class by which a connection is recognised, and the method of `Inside` for it.
+_CONNECTION_TYPES = {
+    "asyncpg.connection.Connection": "asyncpg",
+    "asyncpg.pool.PoolConnectionProxy": "asyncpg",
+    "psycopg.Connection": "psycopg",
+    "psycopg.AsyncConnection": "apsycopg",
+    "sqlalchemy.orm.session.Session": "session",
+    "sqlalchemy.ext.asyncio.session.AsyncSession": "asession",
+    "django.db.backends.base.base.BaseDatabaseWrapper": "django",
+}
+
+
+def recognize_driver(connection: Any) -> str:
+    """The name of the method of `Inside` for a connection, without importing a driver that is not there."""
+    for base in type(connection).__mro__:
+        if name := _CONNECTION_TYPES.get(f"{base.__module__}.{base.__qualname__}"):
+            return name
+    raise Invalid(
+        "connection",
+        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of asyncpg, psycopg or Django and "
+        "no session of SQLAlchemy; pass one of these",
+    )
+
+
 def asyncpg_fetch(connection: Any) -> AsyncFetch:
     async def fetch(statement: Statement) -> Rows:
         _refuse_unless(connection.is_in_transaction(), "async with connection.transaction()")
