@@ -89,7 +89,11 @@ class AsyncSessionDoor:
         await self.session.connection(execution_options={"isolation_level": isolation})
 
     async def commit(self) -> None:
-        await self.session.commit()
+        try:
+            await self.session.commit()
+        except BaseException:
+            await self.rollback()
+            raise
 
     async def rollback(self) -> None:
         await self.session.rollback()
@@ -161,7 +165,11 @@ class SessionDoor(SyncDoor):
         await self.run(lambda: self.session.connection(execution_options={"isolation_level": isolation}))
 
     async def commit(self) -> None:
-        await self.run(self.session.commit)
+        try:
+            await self.run(self.session.commit)
+        except BaseException:
+            await self.rollback()
+            raise
 
     async def rollback(self) -> None:
         await self.run(self.session.rollback)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from onejob.core.batch import Changes, WorkingSet, decide_batch, empty_working_set
 from onejob.core.command import Command, Footprint
-from onejob.core.facts import Fact, Kind, Policy, Usage, split_job_ids
+from onejob.core.facts import Kind, split_job_ids
 from onejob.core.lookup import LookUpAnswer
 from onejob.core.replies import AnyReply, Missing
 from onejob.core.submit import Submit
@@ -34,7 +34,6 @@ from .statements import (
     StatementPart,
     Statements,
     announcement,
-    column_types,
     encode_column,
     guarded_changes,
     has_two_races,
@@ -55,7 +54,6 @@ from .transaction import (
 COUNTED_SECONDS = 60.0
 COUNTED_MAX = 10_000
 _SAVEPOINT = "onejob_inside"
-_FIXED_SNAPSHOTS = ("repeatable read", "serializable")
 _LIMIT_KINDS = (Kind.USAGE, Kind.POLICY)
 _FAULTS = {
     "schema": "the tables have another version than this program; run `onejob migrate`, or upgrade the program",
@@ -72,11 +70,6 @@ class SessionState(NamedTuple):
 
     fault: str
     waits_for_standby: bool
-    isolation: str
-
-    @property
-    def has_fixed_snapshot(self) -> bool:
-        return self.isolation in _FIXED_SNAPSHOTS
 
     def refuse_fault(self) -> None:
         if self.fault:
@@ -113,7 +106,7 @@ class CallersTransaction:
         """Once per process: the server's clock, and whether the tables are those that this program knows."""
         ((clock, version),) = yield Statement(self._statements.greeting_sql)
         if version != self._version:
-            SessionState("schema", False, "").refuse_fault()
+            SessionState("schema", False).refuse_fault()
         self._observe(clock, ahead=False)
 
     def _insert(self, command: Submit) -> Steps[AnyReply | None]:
@@ -139,8 +132,6 @@ class CallersTransaction:
         session.refuse_fault()
         if not inserted:
             return None
-        if session.has_fixed_snapshot:
-            yield from self._find_unseen({Kind.USAGE: [footprint.usage], Kind.POLICY: [footprint.policy]}, footprint)
         if not 0 <= clock - now <= STAMP_LAG_MS_MAX:
             return (yield from self._date_again(command, footprint, int(clock)))
         return decided.replies[0]
@@ -211,12 +202,12 @@ class CallersTransaction:
         changes = working_set.changes()
         if not changes:
             return reply
-        absent, bound = _limits_absent(working_set, changes), guarded_changes(changes)
+        bound = guarded_changes(changes)
         with_savepoint = has_two_races(changes)
         if with_savepoint:
             yield Statement(f"SAVEPOINT {_SAVEPOINT}")
-        sql = self._statements.guarded_changes_sql(bound.parts, tuple(absent), self._version)
-        (row,) = yield Statement(sql, (*absent.values(), *bound.values))
+        sql = self._statements.guarded_changes_sql(bound.parts, self._version)
+        (row,) = yield Statement(sql, (*_absent_limits(working_set, changes), *bound.values))
         session, counts = SessionState(*row[: len(SessionState._fields)]), row[len(SessionState._fields) :]
         is_stored = _is_stored(bound, counts)
         if with_savepoint:
@@ -226,8 +217,6 @@ class CallersTransaction:
         session.refuse_fault()
         if not is_stored:
             raise WriteConflict("a fact that was absent was created in the meantime")
-        if session.has_fixed_snapshot and absent:
-            yield from self._find_unseen(absent, footprint)
         return reply
 
     def _retry_conflicts(self, execute: Callable[[Any], Steps[AnyReply]], command: Command[Any]) -> Steps[AnyReply]:
@@ -237,23 +226,6 @@ class CallersTransaction:
             except WriteConflict:
                 continue
         raise Unavailable("other transactions keep changing the same facts: nothing was done; repeat")
-
-    def _find_unseen(self, absent: dict[Kind, list[bytes]], footprint: Footprint) -> Steps[None]:
-        """Make the server raise a serialization failure if a limit was set after the snapshot of the transaction."""
-        kinds = tuple(kind for kind in absent if kind in _LIMIT_KINDS)
-        values: list[Any] = []
-        for kind in kinds:
-            (id,) = absent[kind]
-            fact: Fact = (
-                Usage(id, footprint.tenant, "", 0, 0)
-                if kind is Kind.USAGE
-                else Policy(id, footprint.tenant, "", b"", 0)
-            )
-            values += _encode_row(column_types(kind), fact_to_row(fact))
-        yield Statement(f"SAVEPOINT {_SAVEPOINT}")
-        yield Statement(self._statements.probe_sql(kinds), values)
-        yield Statement(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-        yield Statement(f"RELEASE SAVEPOINT {_SAVEPOINT}")
 
     def _observe(self, server_ms: float, *, ahead: bool) -> None:
         """The server's clock shows at least what it has shown, and what has passed here since."""
@@ -282,14 +254,14 @@ def _split_row(row: Sequence[Any], *kinds: Kind) -> list[Any]:
     return facts
 
 
-def _limits_absent(working_set: WorkingSet, changes: Changes) -> dict[Kind, list[bytes]]:
-    """The limits that were not found and are not inserted: the statement that stores checks that they are still absent."""
-    absent: dict[Kind, list[bytes]] = {}
+def _absent_limits(working_set: WorkingSet, changes: Changes) -> list[bytes | None]:
+    """The usage and the policy that were not found and are not inserted: they must still be absent. None: none."""
+    absent: list[bytes | None] = []
     for kind in _LIMIT_KINDS:
         created = {fact.id for fact in changes.inserts.get(kind, ())}
         ids = [id for id, fact in working_set.tables[kind].items() if fact is None and id not in created]
-        if ids:
-            absent[kind] = ids
+        assert len(ids) <= 1, "a command names one of each"
+        absent.append(ids[0] if ids else None)
     return absent
 
 

@@ -256,15 +256,18 @@ class Statements:
         ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts, start=1))
         return f"WITH {ctes} SELECT count(*), {self.now}, {self._session_columns(version)} FROM step_{len(inserts)}"
 
-    def _guarded_changes_sql(self, parts: tuple[StatementPart, ...], absent: tuple[Kind, ...], version: int) -> str:
+    def _guarded_changes_sql(self, parts: tuple[StatementPart, ...], version: int) -> str:
         """Store the changes of a command in a caller's transaction: all, or none and no error.
 
-        None is stored if the first part inserts a row that exists, if a fact is there that must be absent, or if the
-        session cannot keep the promise. The rows that the other parts change are locked, or are of the new job.
+        None is stored if the first part inserts a row that exists, if a usage ($1) or a policy ($2) is there that must be
+        absent, or if the session cannot keep the promise. The rows that the other parts change are locked, or are of
+        the new job.
         """
-        conditions = [f"{self._session_fault(version)} = ''"]
-        conditions += [f"NOT {self._exists(kind, f'ANY (${n}::bytea[])')}" for n, kind in enumerate(absent, start=1)]
-        guard, number = " AND ".join(conditions), 1 + len(absent)
+        conditions = (
+            f"{self._session_fault(version)} = ''",
+            f'"{self._schema}".onejob_is_absent($1::bytea, $2::bytea)',
+        )
+        guard, number = " AND ".join(conditions), 3
         ctes: list[str] = []
         counts: list[str] = []
         for part in parts:
@@ -281,21 +284,13 @@ class Statements:
             guard = "EXISTS (SELECT FROM part_1)"
         return f"WITH {', '.join(ctes)} SELECT {self._session_columns(version)}, {', '.join(counts)}"
 
-    def probe_sql(self, kinds: tuple[Kind, ...]) -> str:
-        """Insert a row of each kind, to be rolled back: an index shows rows that the snapshot does not, with an error."""
-        ctes, number = [], 1
-        for kind in kinds:
-            text, number = self._insert(TABLES[kind], column_types(kind), number)
-            ctes.append(f"probe_{TABLES[kind]} AS ({text} ON CONFLICT DO NOTHING RETURNING 1)")
-        return f"WITH {', '.join(ctes)} SELECT 1"
-
     def _session_fault(self, version: int) -> str:
         return f'"{self._schema}".onejob_session_fault({version:d})'
 
     def _session_columns(self, version: int) -> str:
-        """Why the session cannot keep the promise; whether its commit waits for a standby; its isolation level."""
+        """Why the session cannot keep the promise, and whether its commit waits for a standby."""
         waits = f"{self._standbys} <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')"
-        return f"{self._session_fault(version)}, {waits}, current_setting('transaction_isolation')"
+        return f"{self._session_fault(version)}, {waits}"
 
     def _part_ctes(self, parts: tuple[StatementPart, ...], *, first: int) -> tuple[list[str], list[str], list[str]]:
         ctes: list[str] = []
