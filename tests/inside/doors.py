@@ -246,7 +246,7 @@ def connect_django(alias: str, url: str) -> None:
     if not apps.ready:
         django.setup()
     parts = urlsplit(url)
-    database = {
+    database: dict[str, Any] = {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.path[1:],
         "USER": parts.username,
