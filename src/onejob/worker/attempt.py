@@ -143,6 +143,11 @@ class RunningAttempt:
         """Count the lease from when the command was sent, so that it never ends later here than in the store."""
         self.lease_end = min(sent_at + self.attempt.lease_ms / _MS, self._lease_end_max)
 
+    @property
+    def needs_lease(self) -> bool:
+        """False once the handler has ended, or holds the lock of its job in the transaction that ends it."""
+        return not self.is_finishing and self.inside_finish is None
+
     async def execute(self) -> None:
         """Run the handler, then report how it ended, unless the lease was lost."""
         loop = asyncio.get_running_loop()

@@ -43,10 +43,10 @@ class Heartbeat:
             self._wakeup.clear()
             if loop.time() < due:
                 await self._extend_leases(
-                    [run for run in self._runs if run.context.pending_updates and needs_lease(run)]
+                    [run for run in self._runs if run.context.pending_updates and run.needs_lease]
                 )
                 continue
-            stored = await self._extend_leases([run for run in self._runs if needs_lease(run)])
+            stored = await self._extend_leases([run for run in self._runs if run.needs_lease])
             due = loop.time() + (self._interval if stored else self._interval / BEATS_PER_LEASE)
 
     async def _extend_leases(self, runs: list[RunningAttempt]) -> bool:
@@ -67,11 +67,6 @@ class Heartbeat:
             else:
                 _on_extend_failed(run, reply)
         return not any(isinstance(reply, BaseException) for reply in replies)
-
-
-def needs_lease(run: RunningAttempt) -> bool:
-    """False once the handler has ended, or holds the lock of its job in the transaction that ends it."""
-    return not run.is_finishing and run.inside_finish is None
 
 
 def _on_extend_failed(run: RunningAttempt, reply: AnyReply | BaseException) -> None:
