@@ -42,6 +42,9 @@ class Source:
     def change(self, assignment: str) -> None:
         self._database.execute(f"UPDATE {TABLE_DEFAULT} SET {assignment}", ())
 
+    def execute(self, sql: str) -> None:
+        self._database.execute(sql, ())
+
     def close(self) -> None:
         self._database.close()
 
@@ -190,6 +193,34 @@ def test_a_wrong_source_is_told_with_the_next_act(
     result = run("relay", "--once", "--engine", f"sqlite:///{tmp_path / 'o.db'}", *words)
     assert result.code != 0
     assert cause in result.err
+
+
+def test_a_relay_connects_again_to_the_database_of_the_application(postgres_url: str, tmp_path: Path) -> None:
+    source = Source(postgres_url, "postgresql")
+    words = [
+        *ONEJOB,
+        "relay",
+        "--from",
+        postgres_url,
+        "--engine",
+        f"sqlite:///{tmp_path / 'onejob.db'}",
+        "--poll",
+        "1s",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+        source.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%outbox WHERE%' AND pid <> pg_backend_pid()"
+        )
+        source.add("k")
+        until = time.monotonic() + 60
+        while source.rows("id") and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stdout.read() == b"1 submitted, 0 failed, 0 left\n"
+    source.close()
 
 
 def test_a_relay_that_is_killed_loses_and_doubles_nothing(sqlite_source: Source, tmp_path: Path) -> None:

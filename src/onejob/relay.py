@@ -105,6 +105,9 @@ class RelayCounts(NamedTuple):
     def __add__(self, other: "RelayCounts") -> "RelayCounts":  # type: ignore[override]  # it adds, unlike a tuple
         return RelayCounts(*(mine + its for mine, its in zip(self, other, strict=True)))
 
+    def __sub__(self, other: "RelayCounts") -> "RelayCounts":
+        return RelayCounts(*(mine - its for mine, its in zip(self, other, strict=True)))
+
 
 class Database(Protocol):
     """One connection to the application's database. Every statement commits by itself."""
@@ -149,23 +152,24 @@ class OutboxTable:
 
 class Relay:
     def __init__(self, outbox: OutboxTable, submit: Callable[[Submission], object], clock: Clock) -> None:
-        self._outbox = outbox
+        self.outbox = outbox
+        self.total = RelayCounts()
         self._submit = submit
         self._clock = clock
 
     def run_once(self) -> RelayCounts:
         """Submit every row that is there now. Raises if the ledger is unavailable: no later row would fare better."""
-        counts, after = RelayCounts(), 0
-        while rows := self._outbox.read(after):
+        before, after = self.total, 0
+        while rows := self.outbox.read(after):
             for row in rows:
-                counts += self._relay(row)
+                self.total = self.total + self._relay(row)
             after = rows[-1].id
-        return counts
+        return self.total - before
 
     def _relay(self, row: OutboxRow) -> RelayCounts:
         now_ms = self._clock.wall_ms()
         if row.first_tried_at is None:
-            self._outbox.mark_tried(row, now_ms)
+            self.outbox.mark_tried(row, now_ms)
         elif not 0 <= now_ms - row.first_tried_at < (WINDOW - _MARGIN) // timedelta(milliseconds=1):
             return self._fail(
                 row,
@@ -182,12 +186,12 @@ class Relay:
                     log.info("row %s was not accepted and will be tried again: %s", row.id, error)
                     return RelayCounts(left=1)
             raise
-        self._outbox.delete(row)
+        self.outbox.delete(row)
         return RelayCounts(submitted=1)
 
     def _fail(self, row: OutboxRow, reason: str) -> RelayCounts:
         log.error("row %s is not sent again: %s", row.id, reason)
-        self._outbox.mark_failed(row, reason)
+        self.outbox.mark_failed(row, reason)
         return RelayCounts(failed=1)
 
 

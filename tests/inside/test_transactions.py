@@ -471,3 +471,19 @@ def test_an_inside_may_be_used_by_many_threads(postgres_url: str, inside: Inside
 async def open_and_close(url: str) -> None:
     async with onejob.open(url, sweep=False):
         pass
+
+
+async def test_no_limit_waits_for_a_transaction_that_only_settles_a_key(plain_door: Door, queue: onejob.Ledger) -> None:
+    held = await queue.check_or_reserve("a", 1, idempotency_key="held", job=False)
+    await plain_door.begin()
+    await plain_door.call("settle", held, b"")
+    await asyncio.wait_for(queue.set_quota("local", Limits(max_concurrent=3)), 5)
+    await plain_door.commit()
+
+
+async def test_the_durability_that_a_url_declares_stands_in_the_schema(postgres_url: str, db: Any) -> None:
+    async with onejob.open(f"{postgres_url}?durability=disk", sweep=False):
+        assert await db.fetchval("SELECT durability FROM ledger") == "disk"
+    async with onejob.open(postgres_url, sweep=False):
+        assert await db.fetchval("SELECT durability FROM ledger") == "disk"
+    await db.execute("UPDATE ledger SET durability = ''")

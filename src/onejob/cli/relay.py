@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ from .render import print_error, to_json, write
 
 _PAUSE_FACTOR_MAX = 16
 
+log = logging.getLogger("onejob.relay")
+
 
 def run_relay(options: Namespace) -> int:
     if options.schema is not None:
@@ -29,12 +32,12 @@ def run_relay(options: Namespace) -> int:
         raise Invalid("from", "name the application's database with --from, or print its table with --schema")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     outbox = _open_outbox(options)
-    try:
-        with open_backend(options, CliSettings.from_env(), creates_store=True) as backend:
-            relay = Relay(outbox, backend.submit, SystemClock())
+    with open_backend(options, CliSettings.from_env(), creates_store=True) as backend:
+        relay = Relay(outbox, backend.submit, SystemClock())
+        try:
             return _run_once(relay, options) if options.once else _run_until_stopped(relay, options)
-    finally:
-        outbox.close()
+        finally:
+            relay.outbox.close()
 
 
 def _open_outbox(options: Namespace) -> OutboxTable:
@@ -63,21 +66,33 @@ def _run_until_stopped(relay: Relay, options: Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     write(to_json({"event": "ready", "from": options.table}) if options.json else f"relaying {options.table}")
-    total, factor, code = RelayCounts(), 1, DONE
+    factor, code = 1, DONE
     while not stopped.is_set():
         try:
-            total += relay.run_once()
+            relay.run_once()
             factor = 1
-        except Exception as error:  # noqa: BLE001 - the databases of applications raise anything
-            if isinstance(error, OnejobError) and not error.retryable:
+        except OnejobError as error:
+            if not error.retryable:
                 print_error(str(error))
                 code = UNAVAILABLE
                 break
-            logging.getLogger("onejob.relay").warning("a pass failed and will be repeated: %s", error)
+            log.warning("the ledger did not accept a row; the pass will be repeated: %s", error)
+            factor = min(factor * 2, _PAUSE_FACTOR_MAX)
+        except Exception as error:  # noqa: BLE001 - the drivers of databases raise anything
+            log.warning("the outbox cannot be read; connecting again: %s", error)
+            _reconnect(relay, options)
             factor = min(factor * 2, _PAUSE_FACTOR_MAX)
         stopped.wait(options.poll / timedelta(seconds=1) * factor)
-    _print_counts(total, options)
+    _print_counts(relay.total, options)
     return code
+
+
+def _reconnect(relay: Relay, options: Namespace) -> None:
+    """Open the outbox again; if that fails, the next pass fails and this is repeated."""
+    with suppress(Exception):
+        relay.outbox.close()
+    with suppress(Unavailable):
+        relay.outbox = _open_outbox(options)
 
 
 def _print_counts(counts: RelayCounts, options: Namespace) -> None:

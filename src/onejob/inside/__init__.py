@@ -28,7 +28,7 @@ from onejob.core.work import RETENTION_MS, Cancel, Extend, Finish, FinishOutcome
 from onejob.engines.postgres.callers_transaction import CallersTransaction
 from onejob.engines.postgres.transaction import Rows, Statement, Steps
 from onejob.engines.postgres.url import SCHEMA_DEFAULT, checked_schema
-from onejob.errors import OnejobError
+from onejob.errors import OnejobError, SubmissionError
 from onejob.ids import SystemIds
 from onejob.ledger.parse import (
     Caller,
@@ -129,9 +129,7 @@ class Inside:
         for command, number in sorted(commands, key=lambda pair: (pair[0].record_id, pair[1])):
             try:
                 verdicts[number] = yield from self._submit(command)
-            except OnejobError as error:
-                if error.retryable and not hasattr(error, "key"):
-                    raise  # the store, and not this submission, is at fault
+            except SubmissionError as error:
                 verdicts[number] = error
         return [verdicts[number] for number in range(len(built))]
 

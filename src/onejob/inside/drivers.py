@@ -27,7 +27,10 @@ _CONNECTION_TYPES = {
     "psycopg.AsyncConnection": "apsycopg",
     "sqlalchemy.orm.session.Session": "session",
     "sqlalchemy.ext.asyncio.session.AsyncSession": "asession",
+    "sqlalchemy.orm.scoping.scoped_session": "session",
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": "asession",
     "django.db.backends.base.base.BaseDatabaseWrapper": "django",
+    "django.utils.connection.ConnectionProxy": "django",
 }
 
 

@@ -101,12 +101,17 @@ class LoadedBatch:
 
 
 def load_steps(
-    statements: Statements, footprints: Sequence[Footprint], *, locking: bool = False, exclusive: bool = False
+    statements: Statements,
+    footprints: Sequence[Footprint],
+    *,
+    locking: bool = False,
+    exclusive: bool = False,
+    announces: bool = True,
 ) -> Steps[LoadedBatch]:
     """Load kind by kind, so that each statement sees what was committed while the one before waited for locks."""
     loaded = LoadedBatch()
     loading = load_facts(footprints)
-    announced: tuple[int, ...] = announcement(footprints) if locking else ()
+    announced: tuple[int, ...] = announcement(footprints) if locking and announces else ()
     try:
         request = next(loading)
         while True:
