@@ -60,10 +60,13 @@ async def test_a_plain_function_finishes_in_its_own_transaction(
     def pay(order: int, ctx: onejob.Context) -> None:
         with psycopg.connect(postgres_url) as connection:
             connection.execute("INSERT INTO orders VALUES ('paid')")
+            for n in range(3):
+                ctx.log(f"line {n}")
             ctx.finish_inside(inside.psycopg(connection), order)
 
     job = await run_job(queue, app)
     assert await queue.result(job.id) == 1
+    assert (await queue.log_lines(job.id)).lines == ("line 0", "line 1", "line 2")
     assert await count(db, "orders") == 1
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +18,7 @@ from .exceptions import AttemptCancelled
 from .steps import StepRunner
 
 PENDING_LINES_MAX = 1000  # as many as a job stores
+BEGIN_FINISH_SECONDS = 10.0
 
 
 class Context:
@@ -138,7 +141,10 @@ class Context:
 
         is_given = isinstance(connection, SyncCommands | AsyncCommands)
         commands = connection if is_given else Inside().on(connection)
-        return commands.finish_prepared(*self.begin_finish(encode_result(result)))
+        data = encode_result(result)
+        begun: Future[tuple[Sequence[Extend], Finish]] = Future()
+        self._run_on_loop(lambda: begun.set_result(self.begin_finish(data)))  # after the lines that were logged before
+        return commands.finish_prepared(*begun.result(BEGIN_FINISH_SECONDS))
 
     def _run_on_loop(self, action: Callable[[], None]) -> None:
         def act_and_wake() -> None:
