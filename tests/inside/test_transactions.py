@@ -123,8 +123,10 @@ async def test_a_waiter_creates_when_the_winner_rolls_back_and_replays_when_it_c
         second = await call
         assert second.outcome == ("replayed" if winner_commits else "created")
         assert (second.job_id == first.job_id) == winner_commits
-        await waiter.rollback()
+        await (waiter.commit() if winner_commits else waiter.rollback())
     assert await counts(db) == (0, 1, 1, 1)
+    if counted:
+        assert await db.fetchval("SELECT live FROM usage") == 0
 
 
 async def test_a_submission_that_waited_is_dated_when_it_was_stored(
