@@ -147,6 +147,8 @@ class ForkServer:
             self._process.wait(10)
         self._process.kill()
         self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 async def pay_and_die(
