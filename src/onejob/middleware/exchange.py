@@ -223,6 +223,8 @@ class MiddlewareExchange:
         self, transaction: "RequestTransaction", held: KeyHeld, receipt: bytes
     ) -> Headers | None:
         """Settle the key in the request's own transaction, then commit it. A failure undoes the request."""
+        # From now on the transaction holds the record; a renewal would wait for it, and then find the key settled.
+        self._renewal_timer.end(held.holder)
         try:
             settled = await transaction.settle_and_commit(held, receipt)
         except Exception as error:
