@@ -40,7 +40,9 @@ async def test_the_effect_and_the_end_commit_together(queue: onejob.Ledger, db: 
                 view = await ctx.finish_inside(connection, {"paid": order})
                 assert view.state is JobState.SUCCESS
                 assert (await queue.job(ctx.job_id)).state is JobState.RUNNING
-                await asyncio.sleep(1.0)  # longer than a lease: no heartbeat stops the handler
+                await asyncio.sleep(
+                    0.4
+                )  # longer than a beat: no heartbeat waits for the lock and then stops the handler
         finally:
             await connection.close()
 

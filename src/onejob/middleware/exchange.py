@@ -46,7 +46,7 @@ class RequestTransaction(Protocol):
     def is_open(self) -> bool:
         """True if the application has returned normally, so that its effects are to be committed."""
 
-    async def settle_and_commit(self, held: KeyHeld, receipt: bytes) -> Receipt: ...
+    async def settle_and_commit(self, held: PreparedKeyHeld, receipt: bytes) -> Receipt: ...
 
     async def roll_back(self) -> None: ...
 
@@ -220,7 +220,7 @@ class MiddlewareExchange:
         return ((b"idempotency-expires", iso_timestamp(settled.record.expires_at)),)
 
     async def _commit_transaction(
-        self, transaction: "RequestTransaction", held: KeyHeld, receipt: bytes
+        self, transaction: "RequestTransaction", held: PreparedKeyHeld, receipt: bytes
     ) -> Headers | None:
         """Settle the key in the request's own transaction, then commit it. A failure undoes the request."""
         # From now on the transaction holds the record; a renewal would wait for it, and then find the key settled.

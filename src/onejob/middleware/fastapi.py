@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Verdict
 from onejob.core.views import Receipt
 from onejob.ledger import Ledger
+from onejob.ledger.held_keys import PreparedKeyHeld
 
 from .asgi import read_key, request_fingerprint
 from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
@@ -100,7 +100,7 @@ class SessionTransaction:
     def is_open(self) -> bool:
         return self.has_returned
 
-    async def settle_and_commit(self, held: KeyHeld, receipt: bytes) -> Receipt:
+    async def settle_and_commit(self, held: PreparedKeyHeld, receipt: bytes) -> Receipt:
         if self._began is not None and self._transaction() is not self._began:
             log.error("an endpoint ended the transaction by itself: its effects and its key were not one commit")
         if self._is_async:
