@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
