@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
