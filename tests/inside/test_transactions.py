@@ -356,7 +356,7 @@ class RoundTrips:
         return False
 
 
-async def test_round_trips(postgres_url: str, queue: onejob.Ledger, open_another: OpenDoor) -> None:
+async def test_round_trips(postgres_url: str, queue: onejob.Ledger, db: Any, open_another: OpenDoor) -> None:
     async with run_postgres_proxy(postgres_url) as (proxy, url):
         plain, counted = await open_another(url=url), await open_another(url=url, by=Inside(user="counted"))
         trips = RoundTrips(proxy)
