@@ -13,6 +13,7 @@ import apsw
 from .callers import callers
 from .growth import growth, memory
 from .http import http
+from .inside import inside
 from .measure import Report
 from .middleware import middleware
 from .pgbench import pgbench
@@ -40,6 +41,7 @@ async def main() -> int:
             "postgres",
             "pgbench",
             "middleware",
+            "inside",
         ),
         help="run one benchmark",
     )
@@ -61,6 +63,7 @@ async def main() -> int:
             "postgres": lambda: postgres(report, rounds),
             "pgbench": lambda: pgbench(folder, report, rounds),
             "middleware": lambda: middleware(folder, report, rounds),
+            "inside": lambda: inside(report, rounds),
         }
         for part, run in parts.items():
             if options.only in (None, part):

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import httpx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -83,3 +85,27 @@ async def test_the_fastapi_app_runs_what_it_takes(tmp_path: Path, monkeypatch: p
         assert (await ask("GET", "/orders/none"))[0] == 404
         told = await ask("GET", "/orders/ORD-1")
         assert told[1]["result"] == {"order": "ORD-1", "paid": 42, "payment": first[1]["job"]}
+
+
+async def test_the_shop_pays_and_packs_an_order_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_DATABASE", postgres_url)
+    monkeypatch.syspath_prepend(str(ROOT))
+    shop: Any = import_module("examples.fastapi_sqlalchemy_shop.shop")
+    db = await asyncpg.connect(postgres_url)
+    await db.execute("DROP TABLE IF EXISTS orders, payments")
+    transport = httpx.ASGITransport(shop.app)
+    client = httpx.AsyncClient(transport=transport, base_url="http://shop", headers={"x-customer": "ann"})
+    async with shop.lifespan(shop.app), client:
+        placed = await client.post("/orders", json={"item": "tea"}, headers={"idempotency-key": "o1"})
+        path = f"/orders/{placed.json()['order']}/payment"
+        answers = [await client.post(path, json={"cents": 5}, headers={"idempotency-key": "p1"}) for _ in range(3)]
+        other = await client.post(path, json={"cents": 5}, headers={"idempotency-key": "p2"})
+        while not await db.fetchval("SELECT bool_and(is_packed) FROM orders"):
+            await asyncio.sleep(0.02)
+    assert {(answer.status_code, answer.text) for answer in answers} == {(201, answers[0].text)}
+    assert [answer.headers.get("idempotent-replayed") for answer in answers] == [None, "true", "true"]
+    assert other.status_code == 409
+    assert await db.fetch("SELECT order_id, cents FROM payments") == [(placed.json()["order"], 5)]
+    assert await db.fetchval("SELECT state FROM job WHERE type = 'pack'") == "success"
+    await db.execute("DROP TABLE orders, payments")
+    await db.close()

@@ -8,7 +8,7 @@ from onejob.core.command import Command
 from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.facts import U64, Job, Policy, Record
 from onejob.core.identity import policy_id
-from onejob.core.lookup import DryRun
+from onejob.core.lookup import DryRun, LookUpAnswer
 from onejob.core.maintenance import CountHits
 from onejob.core.replies import KeyHeld
 from onejob.core.reserve import Verdict
@@ -167,6 +167,7 @@ def commands_for(shape: str) -> dict[str, Command[Any]]:
         "dry_run_submit": DryRun(tenant=TENANT, command=submit()),
         "dry_run_reserve": DryRun(tenant=TENANT, command=with_job),
         "dry_run_bare": DryRun(tenant=TENANT, command=without),
+        "answer_submit": LookUpAnswer(tenant=TENANT, command=submit()),
         "look_up_policy": LookUpPolicy(**_ON_POLICY),
         "set_policy": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new"),
         "set_first": SetPolicy(**_ON_POLICY, name=POLICY, body=b"new", expected_version=0),

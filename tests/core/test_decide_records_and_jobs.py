@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onejob.core.command import Command, Step
 from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.facts import FORMAT, KINDS, Job, Kind, is_live
-from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
+from onejob.core.lookup import DryRun, LookUpAnswer, LookUpJob, LookUpKey
 from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.replies import AnyReply, Cancelled, Defect, DryRunReply, Maintained, Refused
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver
@@ -99,7 +99,7 @@ lost       Found        Cancelled-  Maintained+
 """
 
 AnyCommand = (
-    Submit | Reserve | Renew | Settle | TakeOver | LookUpKey | LookUpJob | DryRun | Cancel | Expire | Maintain
+    Submit | Reserve | Renew | Settle | TakeOver | LookUpKey | LookUpJob | LookUpAnswer | DryRun | Cancel | Expire | Maintain
     | Forget | Purge | CountHits | LookUpPolicy | SetPolicy | DropPolicy
 )  # fmt: skip
 reply_decoder = msgspec.msgpack.Decoder(AnyReply)
@@ -119,6 +119,9 @@ COMMANDS = tuple(commands_for("absent"))
 def expected(shape: str, state: str, command: str) -> str:
     if command.startswith("dry_run_"):
         return "DryRunReply " + expected(shape, state, command.removeprefix("dry_run_"))
+    if command == "answer_submit":  # what the submission would create or take over has no answer yet
+        word = ANSWER[shape, "submit"] if shape != "committed_mine" else "Replayed"
+        return "Missing" if word == "Created" else word
     if command in ("look_up_job", "cancel", "maintain"):
         return JOB_ANSWER[state, command]
     if (ABSENT, command) in POLICY_ANSWER:
@@ -144,7 +147,7 @@ def test_the_tables_name_every_shape_every_job_state_and_every_command() -> None
     assert {shape for shape, _ in ANSWER} == set(RECORDS)
     assert {state for state, _ in JOB_ANSWER} == {ABSENT, *LIVE_JOBS, *ENDED_JOBS}
     columns = {column for grid in (ANSWER, MAINTENANCE_ANSWER, JOB_ANSWER, POLICY_ANSWER) for _, column in grid}
-    assert columns == {command for command in COMMANDS if not command.startswith("dry_run_")}
+    assert columns == {command for command in COMMANDS if not command.startswith(("dry_run_", "answer_"))}
 
 
 def test_every_kind_of_command_is_met() -> None:

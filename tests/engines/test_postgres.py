@@ -29,7 +29,7 @@ from onejob.core.maintenance import Expire, Purge
 from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, schema, store
+from onejob.engines.postgres import PostgresEngine, schema, store, transaction
 from onejob.engines.postgres.clock import ServerClock
 from onejob.engines.postgres.connection import Connector
 from onejob.engines.postgres.url import parse_postgres_url
@@ -279,7 +279,7 @@ async def test_a_delete_waits_until_no_earlier_timestamp_is_possible(engine: Pos
     await expect(engine, write_facts(a_record(changed_at=1, expires_at=1)), FactsRead)
     expired = await expect(engine, Expire(tenant=TENANT, record_id=key_id()), Maintained)
     assert expired.changed
-    assert await db.fetchval("SELECT onejob_now()") >= expired.at + store.STAMP_LAG_MS_MAX
+    assert await db.fetchval("SELECT onejob_now()") >= expired.at + transaction.STAMP_LAG_MS_MAX
 
 
 async def test_engines_that_open_an_empty_database_at_once_create_one_schema(postgres: Server) -> None:

@@ -10,7 +10,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import demo, jobs, parser, serve
+from . import demo, jobs, parser, relay, serve
 from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
@@ -51,6 +51,8 @@ def _run(words: list[str]) -> int:
             return serve.run_worker(options)
         if options.command == "demo":
             return demo.run_demo(options)
+        if options.command == "relay":
+            return relay.run_relay(options)
         settings = CliSettings.from_env()
         ci = CiEnvironment.from_env()
         result = jobs.run_command(options, settings, ci)

@@ -14,6 +14,7 @@ from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
 from onejob.ledger import URL_DEFAULT
+from onejob.relay import DIALECTS, TABLE_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
 from .demo import JOBS_DEFAULT, JOBS_MAX
@@ -61,6 +62,7 @@ def build_parser() -> ArgumentParser:
     _add_schedule_commands(commands)
     _add_doctor(commands)
     _add_migrate(commands)
+    _add_relay(commands)
     return parser
 
 
@@ -491,6 +493,39 @@ def _add_migrate(commands: Subparsers) -> None:
     target = command.add_argument_group(TARGET_GROUP)
     target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
     target.add_argument("--json", action="store_true", help=_JSON_HELP)
+
+
+def _add_relay(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "relay",
+        "Submit the rows of an application's outbox table, each once, and delete what was accepted.",
+        "onejob relay --from sqlite:///shop.db --url http://127.0.0.1:8001",
+    )
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL",
+        help="the application's database: sqlite:///…, postgresql://…, mysql+…://…",
+    )
+    command.add_argument("--table", default=TABLE_DEFAULT, metavar="NAME", help="default: %(default)s")
+    command.add_argument(
+        "--schema",
+        nargs="?",
+        const=DIALECTS[0],
+        choices=DIALECTS,
+        metavar="DIALECT",
+        help=f"only print the statement that creates the table: {', '.join(DIALECTS)}; default: {DIALECTS[0]}",
+    )
+    command.add_argument("--once", action="store_true", help="exit when every row has been tried once")
+    command.add_argument(
+        "--poll",
+        type=parse_duration,
+        default=parse_duration("1s"),
+        metavar="DURATION",
+        help="the pause between two passes over the table; default: 1s",
+    )
+    _add_target_arguments(command)
 
 
 def _add_concurrency_argument(command: ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from .facts import is_live
 from .replies import DryRunReply, Found, Missing
 from .reserve import Reserve
 from .sequence import SubmitSequence
-from .submit import Submit
+from .submit import ExistingKeyReply, Submit
 
 
 class LookUpKey(CommandData, frozen=True, gc=False, kw_only=True):
@@ -40,6 +40,24 @@ class LookUpJob(CommandData, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[Found | Missing]:
         job = facts.jobs.get(self.job_id)
         return Step(Missing(now) if job is None else Found(None, job, now))
+
+
+class LookUpAnswer(CommandData, frozen=True, gc=False, kw_only=True):
+    """The reply that a submission's key has already; Missing if the submission would change anything."""
+
+    writes: ClassVar[bool] = False
+
+    command: Submit
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.tenant, self.command.record_id, follow_jobs=True)
+
+    def decide(self, facts: Facts, now: int) -> Step[ExistingKeyReply | Missing]:
+        record = facts.record
+        if record is None or not is_live(record, now):
+            return Step(Missing(now))
+        return Step(self.command.reply_for_existing_key(record, facts, now) or Missing(now))
 
 
 class DryRun(CommandData, frozen=True, gc=False, kw_only=True):

@@ -276,6 +276,13 @@ async def find_differences(engine: Engine, command: SubmissionCommand, conflict:
         first_input = await load_input(engine, command.tenant, conflict.job_id)
     except OnejobError:
         return ()  # the conflict is reported without its details
-    other_type = isinstance(reply, Found) and reply.job is not None and reply.job.type != command.type
-    paths = ("/type",) if other_type else ()
-    return paths if len(first_input) > COMPARED_BYTES_MAX else paths + differing_paths(first_input, command.input)
+    first_type = reply.job.type if isinstance(reply, Found) and reply.job is not None else command.type
+    return compare_inputs(command, first_type, first_input)
+
+
+def compare_inputs(command: SubmissionCommand, first_type: str, first_input: bytes) -> tuple[str, ...]:
+    """The JSON paths at which a submission differs from the first one under its key; only of small inputs."""
+    paths = ("/type",) if first_type != command.type else ()
+    if max(len(first_input), len(command.input)) > COMPARED_BYTES_MAX:
+        return paths
+    return paths + differing_paths(first_input, command.input)

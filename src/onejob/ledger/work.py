@@ -272,10 +272,7 @@ class WorkOperations(LedgerBase):
         raise to_work_exception(reply)
 
     def _fence_fields(self, attempt: Attempt | Fence) -> dict[str, Any]:
-        if isinstance(attempt, Attempt):
-            return attempt_fence_fields(attempt)
-        tenant = self._caller.tenant
-        return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
+        return work_fence_fields(attempt, self._caller.tenant)
 
 
 def build_claim_request(
@@ -320,6 +317,13 @@ def attempt_fence_fields(attempt: Attempt) -> dict[str, Any]:
     """The fields by which a worker's command is accepted or refused as stale."""
     job = attempt.job_row
     return {"tenant": job.tenant, "job_id": job.id, "token": job.token, "holder": job.holder}
+
+
+def work_fence_fields(attempt: Attempt | Fence, tenant: str) -> dict[str, Any]:
+    """The same for callers that may have no `Attempt`."""
+    if isinstance(attempt, Attempt):
+        return attempt_fence_fields(attempt)
+    return {"tenant": tenant, "job_id": attempt.job_id, "token": attempt.token, "holder": attempt.holder}
 
 
 def encode_result(result: Any) -> bytes:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from onejob.core.reserve import Verdict
+from onejob.core.views import Receipt
 from onejob.errors import OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger.held_keys import PreparedKeyHeld
@@ -38,6 +39,18 @@ COMMIT_RETRY_SECONDS = 1.0
 log = logging.getLogger("onejob.middleware")
 
 
+class RequestTransaction(Protocol):
+    """A database transaction of the request, which the exchange ends."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the application has returned normally, so that its effects are to be committed."""
+
+    async def settle_and_commit(self, held: PreparedKeyHeld, receipt: bytes) -> Receipt: ...
+
+    async def roll_back(self) -> None: ...
+
+
 class MiddlewareExchange:
     __slots__ = (
         "_body_given",
@@ -56,6 +69,7 @@ class MiddlewareExchange:
         "_start_message",
         "_task",
         "body",
+        "transaction",
     )  # fmt: skip
 
     def __init__(self, layer: IdempotencyLayer, receive: Receive, send: Send, body: bytes) -> None:
@@ -75,6 +89,7 @@ class MiddlewareExchange:
         self._start_message: Message = {}
         self._parts: list[bytes] = []
         self._size = 0
+        self.transaction: RequestTransaction | None = None  # in which the key is settled, with the request's effects
 
     async def run(self, app: AsgiApp, scope: Scope) -> None:
         """Run the application to its end, even if the caller is cancelled before."""
@@ -179,6 +194,10 @@ class MiddlewareExchange:
         """Store the response and return its Idempotency-Expires header; on failure send a 503 and return None."""
         assert self._held_key is not None
         ledger, held = self._ledger, self._held_key
+        if self.transaction is not None:
+            if self.transaction.is_open:
+                return await self._commit_transaction(self.transaction, held, receipt)
+            await self.transaction.roll_back()
         try:
             try:
                 settled = await ledger.settle_prepared(held, _COMMIT, receipt)
@@ -200,9 +219,27 @@ class MiddlewareExchange:
         self._release_key()
         return ((b"idempotency-expires", iso_timestamp(settled.record.expires_at)),)
 
+    async def _commit_transaction(
+        self, transaction: "RequestTransaction", held: PreparedKeyHeld, receipt: bytes
+    ) -> Headers | None:
+        """Settle the key in the request's own transaction, then commit it. A failure undoes the request."""
+        # From now on the transaction holds the record; a renewal would wait for it, and then find the key settled.
+        self._renewal_timer.end(held.holder)
+        try:
+            settled = await transaction.settle_and_commit(held, receipt)
+        except Exception as error:
+            log.exception("the transaction of a request was not committed; the request was not done")
+            await self._fail()
+            await self.respond(unavailable_response(error))
+            return None
+        self._release_key()
+        return ((b"idempotency-expires", iso_timestamp(settled.expires_ms)),)
+
     async def _fail(self) -> None:
         assert self._held_key is not None
         held = self._held_key
+        if self.transaction is not None:
+            await self.transaction.roll_back()  # first: whoever gets the key next must not meet these effects
         self._release_key()
         # If this fails, the lease expires by itself, only later.
         with suppress(OnejobError):

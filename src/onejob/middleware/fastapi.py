@@ -1,26 +1,35 @@
 """A FastAPI route class that acquires the key after the dependencies have run, hence after authentication."""
 
+import logging
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, ClassVar, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Unpack
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
+from onejob.core.reserve import Verdict
+from onejob.core.views import Receipt
 from onejob.ledger import Ledger
+from onejob.ledger.held_keys import PreparedKeyHeld
 
 from .asgi import read_key, request_fingerprint
 from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
 from .layer import IdempotencyLayer, LayerOptions
 from .problems import LayerResponse
-from .rules import SAFE_METHODS, Need, Rule
+from .rules import SAFE_METHODS, Need, Rule, verdict_of
+
+if TYPE_CHECKING:
+    from onejob.inside import Inside
+
+log = logging.getLogger("onejob.middleware")
 
 HEADER = "idempotency-key"
 KEY_PARAMETER: dict[str, Any] = {
@@ -66,7 +75,88 @@ class _KeyedRequest(NamedTuple):
     exchange: MiddlewareExchange
 
 
-_keyed_request: ContextVar[_KeyedRequest | None] = ContextVar("onejob_keyed_request", default=None)
+class _RequestState:
+    """What the parts of one request share: its key, and the transaction that a dependency has opened for it."""
+
+    def __init__(self, keyed: _KeyedRequest | None = None) -> None:
+        self.keyed = keyed
+        self.transaction: SessionTransaction | None = None
+
+
+_request_state: ContextVar[_RequestState | None] = ContextVar("onejob_request_state", default=None)
+
+
+class SessionTransaction:
+    """The transaction of a SQLAlchemy session, ended when the response is complete and before it is sent."""
+
+    def __init__(self, session: Any, inside: "Inside") -> None:
+        self._session = session
+        self._inside = inside
+        self._is_async = hasattr(session, "sync_session")
+        self._began = self._transaction()
+        self.has_returned = False  # the endpoint, without an exception
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_returned
+
+    async def settle_and_commit(self, held: PreparedKeyHeld, receipt: bytes) -> Receipt:
+        if self._began is not None and self._transaction() is not self._began:
+            log.error("an endpoint ended the transaction by itself: its effects and its key were not one commit")
+        if self._is_async:
+            settled = await self._inside.asession(self._session).settle(held, receipt)
+        else:
+            settled = await run_in_threadpool(self._inside.session(self._session).settle, held, receipt)
+        await self.commit()
+        return settled
+
+    async def commit(self) -> None:
+        await self._call(self._session.commit)
+
+    async def roll_back(self) -> None:
+        self.has_returned = False
+        try:
+            await self._call(self._session.rollback)
+        except Exception:  # the server rolls back what a lost connection had begun
+            log.exception("rolling back the transaction of a request failed")
+
+    async def _call(self, function: Callable[[], Any]) -> None:
+        if self._is_async:
+            await function()
+        else:
+            await run_in_threadpool(function)
+
+    def _transaction(self) -> Any:
+        return (self._session.sync_session if self._is_async else self._session).get_transaction()
+
+
+def settled_session(get_session: Callable[..., Any], inside: "Inside | None" = None) -> Callable[..., Any]:
+    """A dependency with the session of `get_session`, in whose transaction the request's key is settled.
+
+    `session: AsyncSession = Depends(settled_session(get_session))` in a route of an IdempotentRoute. The endpoint does not
+    commit: the key and what the endpoint wrote are committed together before the response is sent. An exception or a
+    response that is not kept rolls back. `inside` names the tenant and the schema, if they are not the defaults.
+    """
+    from onejob.inside import Inside  # imported here: other applications may have no PostgreSQL driver
+
+    commands = inside or Inside()
+
+    async def open_transaction(session: Any = Depends(get_session)) -> Any:  # noqa: B008 - FastAPI reads it from here
+        state = _request_state.get()
+        if state is None:
+            raise Invalid("session", "a settled session needs the route class of IdempotentRoute.for_ledger; set it")
+        if state.transaction is not None:
+            raise Invalid("session", "a request has one settled session; use it in all places")
+        if not session.in_transaction():
+            begun = session.begin()
+            if hasattr(session, "sync_session"):
+                await begun
+        state.transaction = SessionTransaction(session, commands)
+        if state.keyed is not None:
+            state.keyed.exchange.transaction = state.transaction
+        return session
+
+    return open_transaction
 
 
 class IdempotentRoute(APIRoute):
@@ -112,7 +202,7 @@ class IdempotentRoute(APIRoute):
         if self.rule.key is not Need.OFF and scope["method"] not in SAFE_METHODS:
             key = read_key(scope, required=self.rule.key is Need.REQUIRED)
         if key is None:
-            await super().handle(scope, receive, send)
+            await self._handle_without_key(scope, receive, send)
             return
         body = key if isinstance(key, LayerResponse) else await self._read_body(scope, receive)
         if isinstance(body, LayerResponse):
@@ -120,11 +210,28 @@ class IdempotentRoute(APIRoute):
         elif body is not None:
             assert isinstance(key, str)
             exchange = MiddlewareExchange(self.layer, receive, send, body)
-            token = _keyed_request.set(_KeyedRequest(key, scope, exchange))
+            token = _request_state.set(_RequestState(_KeyedRequest(key, scope, exchange)))
             try:
                 await exchange.run(super().handle, without_response_extensions(scope))
             finally:
-                _keyed_request.reset(token)
+                _request_state.reset(token)
+
+    async def _handle_without_key(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A transaction that a dependency has opened ends before the response begins, as with a key."""
+        state = _RequestState()
+
+        async def end_transaction_and_send(message: Any) -> None:
+            transaction, state.transaction = state.transaction, None
+            if transaction is not None and message["type"] == "http.response.start":
+                fails = verdict_of(self.layer.verdicts, message["status"]) is Verdict.FAIL
+                await (transaction.commit() if transaction.is_open and not fails else transaction.roll_back())
+            await send(message)
+
+        token = _request_state.set(state)
+        try:
+            await super().handle(scope, receive, end_transaction_and_send)
+        finally:
+            _request_state.reset(token)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes | LayerResponse | None:
         return await read_body(receive, scope["headers"], bytes_max=self.layer.body_bytes_max)
@@ -137,12 +244,14 @@ class IdempotentRoute(APIRoute):
 
         @wraps(endpoint)
         async def once(*args: Any, **kwargs: Any) -> Any:
-            keyed = _keyed_request.get()
+            state = _request_state.get()
+            keyed = state.keyed if state is not None else None
             if keyed is not None and (response := await self._acquire_or_respond(keyed)) is not None:
                 return response
-            if is_async:
-                return await endpoint(*args, **kwargs)
-            return await run_in_threadpool(endpoint, *args, **kwargs)
+            returned = await (endpoint(*args, **kwargs) if is_async else run_in_threadpool(endpoint, *args, **kwargs))
+            if state is not None and state.transaction is not None:
+                state.transaction.has_returned = True
+            return returned
 
         return once
 

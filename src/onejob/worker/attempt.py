@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from onejob.core.command import Command
-from onejob.core.replies import AnyReply, Finished, Refused, Released
+from onejob.core.lookup import LookUpJob
+from onejob.core.replies import AnyReply, Finished, Found, Refused, Released
 from onejob.core.states import Delivery
 from onejob.core.work import LOG_LINES_AT_ONCE_MAX, Extend, Finish, FinishOutcome, Release
 from onejob.engines.gate import Gate
@@ -130,6 +131,8 @@ class RunningAttempt:
         self._lease_end_max = began + timeout_ms / _MS if timeout_ms else math.inf
         self.set_lease_end(began)
         self.is_finishing = False  # the handler has ended; only the report is left
+        self.inside_finish: Finish | None = None  # the end of the job, in a transaction of the handler
+        self.context.begin_finish = self._begin_finish_inside
         self.task: asyncio.Task[None] | None = None
         self.thread: asyncio.Future[Any] | None = None  # of a plain function, which cannot be stopped
         self._stop_reason: StopReason | None = None
@@ -139,6 +142,11 @@ class RunningAttempt:
     def set_lease_end(self, sent_at: float) -> None:
         """Count the lease from when the command was sent, so that it never ends later here than in the store."""
         self.lease_end = min(sent_at + self.attempt.lease_ms / _MS, self._lease_end_max)
+
+    @property
+    def needs_lease(self) -> bool:
+        """False once the handler has ended, or holds the lock of its job in the transaction that ends it."""
+        return not self.is_finishing and self.inside_finish is None
 
     async def execute(self) -> None:
         """Run the handler, then report how it ended, unless the lease was lost."""
@@ -188,6 +196,8 @@ class RunningAttempt:
                 raise Fatal("an earlier attempt was started, and the handler runs at most once")
             arguments = self.handler.arguments(self.attempt.input, self.context)
             result = encode_result(await self._call_function(arguments))
+            if self.inside_finish is not None:
+                return await self._check_inside_finish(self.inside_finish)
             return self._finish_command(FinishOutcome.SUCCESS, result=result)
         except asyncio.CancelledError:
             return self._stopped_command()
@@ -204,6 +214,22 @@ class RunningAttempt:
             log.warning("job %s failed: %s", self.attempt.job_id, describe_exception(error))
             message = exception_message(error) if self._reporter.keep_messages else ""
             return self._failed_command(self._reporter.describe(error), message=message)
+
+    def _begin_finish_inside(self, result: bytes) -> tuple[Sequence[Extend], Finish]:
+        """The commands that end the job in the handler's transaction, whose lock keeps the heartbeat out from now on."""
+        self.inside_finish = self._finish_command(FinishOutcome.SUCCESS, result=result)
+        return self._pending_extends(), self.inside_finish
+
+    async def _check_inside_finish(self, finish: Finish) -> Finish | None:
+        """None if the handler's transaction has ended the job; else it was not committed, and the attempt has failed."""
+        lookup = LookUpJob(tenant=finish.tenant, job_id=finish.job_id)
+        reply = await self._reporter.execute_with_retry([lookup], until=self.lease_end)
+        job = reply.job if isinstance(reply, Found) else None
+        if job is not None and (job.token, job.finish_digest) == (finish.token, finish.finish_digest):
+            self._reporter.count(str(job.state))
+            self.context.pending_updates.fail_waiters()
+            return None
+        return self._failed_command("the transaction of finish_inside was not committed")
 
     async def _call_function(self, arguments: dict[str, Any]) -> Any:
         if self.handler.is_async:
@@ -271,15 +297,15 @@ class RunningAttempt:
         self.context.pending_updates.fail_waiters()
 
     def _with_pending_updates(self, command: Finish | Release) -> list[Command[Any]]:
+        return [*self._pending_extends(), command]
+
+    def _pending_extends(self) -> list[Extend]:
         updates = self.context.pending_updates
         if not updates:
-            return [command]
+            return []
         lines, offset = tuple(updates.lines), updates.offset
         starts = range(0, max(len(lines), 1), LOG_LINES_AT_ONCE_MAX)
-        return [
-            *(self._extend_command(lines[start : start + LOG_LINES_AT_ONCE_MAX], offset + start) for start in starts),
-            command,
-        ]
+        return [self._extend_command(lines[start : start + LOG_LINES_AT_ONCE_MAX], offset + start) for start in starts]
 
     def _time_limit_seconds(self) -> float:
         """The shorter of the two timeouts, that of the handler and that of the job; 0: none."""

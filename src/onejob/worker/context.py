@@ -2,19 +2,22 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
 from onejob.core.states import Delivery
+from onejob.core.work import Extend, Finish
 from onejob.engines.gate import Gate
 from onejob.ids import Ids
-from onejob.ledger.work import Attempt, checked_progress, truncated_line
+from onejob.ledger.work import Attempt, checked_progress, encode_result, truncated_line
 
 from .exceptions import AttemptCancelled
 from .steps import StepRunner
 
 PENDING_LINES_MAX = 1000  # as many as a job stores
+BEGIN_FINISH_SECONDS = 10.0
 
 
 class Context:
@@ -33,6 +36,8 @@ class Context:
         self._cancelled = asyncio.Event()
         self._steps = StepRunner(attempt, gate, ids, is_cancelled=self._cancelled.is_set)
         self.pending_updates = PendingUpdates(attempt.job_row.logs)
+        # Set by the worker: stops the heartbeat, and returns the updates that are not stored and the end of the job.
+        self.begin_finish: Callable[[bytes], tuple[Sequence[Extend], Finish]]
 
     @property
     def job_id(self) -> str:
@@ -123,6 +128,22 @@ class Context:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:
             return False
+
+    def finish_inside(self, connection: Any, result: Any = None) -> Any:
+        """End the job in your transaction, so that it commits with what the handler has written; await it if the driver is.
+
+        `connection` is one of asyncpg, psycopg or Django, a session of SQLAlchemy, or what a method of `onejob.inside.Inside`
+        returns for one. Let it be the last statement before your commit: the job's row stays locked until then. If the
+        transaction is not committed, the attempt has failed.
+        """
+        from onejob.inside import AsyncCommands, Inside, SyncCommands
+
+        is_given = isinstance(connection, SyncCommands | AsyncCommands)
+        commands = connection if is_given else Inside().on(connection)
+        data = encode_result(result)
+        begun: Future[tuple[Sequence[Extend], Finish]] = Future()
+        self._run_on_loop(lambda: begun.set_result(self.begin_finish(data)))  # after the lines that were logged before
+        return commands.finish_prepared(*begun.result(BEGIN_FINISH_SECONDS))
 
     def _run_on_loop(self, action: Callable[[], None]) -> None:
         def act_and_wake() -> None:

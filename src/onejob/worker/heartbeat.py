@@ -43,10 +43,10 @@ class Heartbeat:
             self._wakeup.clear()
             if loop.time() < due:
                 await self._extend_leases(
-                    [run for run in self._runs if run.context.pending_updates and not run.is_finishing]
+                    [run for run in self._runs if run.context.pending_updates and run.needs_lease]
                 )
                 continue
-            stored = await self._extend_leases([run for run in self._runs if not run.is_finishing])
+            stored = await self._extend_leases([run for run in self._runs if run.needs_lease])
             due = loop.time() + (self._interval if stored else self._interval / BEATS_PER_LEASE)
 
     async def _extend_leases(self, runs: list[RunningAttempt]) -> bool:

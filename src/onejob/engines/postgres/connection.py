@@ -234,6 +234,7 @@ class Connector:
             await self._ledger.refuse_emptied(connection, self._url)
             self.migrations_applied += await apply_migrations(connection, self._url, migrate=self._url.migrate)
             await self._ledger.verify(connection, self._url)
+            await self._ledger.declare_durability(connection, self._url)
             await connection.execute("COMMIT")
             connection.add_log_listener(self._count_warning)
         except BaseException:

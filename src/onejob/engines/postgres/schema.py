@@ -75,6 +75,23 @@ class LedgerIdentity:
             )
         self.id = found
 
+    async def declare_durability(self, connection: Any, url: PostgresUrl) -> None:
+        """Store the durability that the URL declares, which binds the transactions of callers too (`onejob.inside`)."""
+        if url.durability is None:
+            return
+        table = f'"{url.schema}".ledger'
+        stored, may_update = await connection.fetchrow(
+            f"SELECT durability, has_table_privilege($1, 'UPDATE') FROM {table}", table
+        )
+        if stored == url.durability.value:
+            return
+        if not may_update:
+            raise StoreRefused(
+                f"{url.display_url} does not let this role declare durability={url.durability.value}; "
+                "run `onejob migrate` with the same URL as the owner of the tables"
+            )
+        await connection.execute(f"UPDATE {table} SET durability = $1", url.durability.value)
+
     async def refuse_emptied(self, connection: Any, url: PostgresUrl) -> None:
         """Raise if the tables are gone: creating new ones would make every known key new."""
         if self.id and not await read_schema_version(connection, url):

@@ -16,7 +16,7 @@ from msgspec.structs import fields
 
 from onejob.core.batch import Changes
 from onejob.core.command import Footprint
-from onejob.core.facts import KINDS, U64, Attachment, Kind
+from onejob.core.facts import JOB_ID_BYTES, KINDS, U64, Attachment, AttachmentKind, Kind
 from onejob.core.identity import tenant_prefix, usage_id
 from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 
@@ -25,6 +25,7 @@ ATTACHMENT_TYPES = {"job_id": "bytea", "kind": "bigint", "index": "bigint", "dat
 TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
+UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
 # Long values are sent as arrays of bytes, not as text.
 RAW_COLUMNS = ("data", "body", "receipt", "result")
 _BY_ID = attrgetter("id")
@@ -39,23 +40,28 @@ _TAKE_ANNOUNCEMENT = (
     f"SELECT pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $2::integer), "
     f"pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $3::integer)"
 )
-# The transactions of onejob that may write jobs, or those of $1 that still may, except for those that announce that
-# they concern nobody in question: $2 is the class of the announcement, $3 the filters of which none fits. Other
-# programs decide nothing, so nobody waits for their transactions. A batch that is one statement announces nothing.
+# The transactions that may write jobs of those in question, or those of $1 that still may: every transaction that
+# announces one of them ($2 is the class of the announcement, $3 the filters of which one must fit), and the engine's
+# own that announce nothing, because their batch is one statement. Other programs decide nothing, so nobody waits
+# for their transactions; one that executes commands in its own transaction announces them.
 WRITERS_QUERY = """
-SELECT DISTINCT writer.virtualtransaction
+WITH announced AS (
+    SELECT virtualtransaction, EXISTS (
+        SELECT FROM unnest($3::bigint[]) AS wanted (bits) WHERE objid::bigint & bits = bits
+    ) AS is_concerned
+    FROM pg_catalog.pg_locks
+    WHERE locktype = 'advisory' AND classid::bigint = $2::bigint AND objsubid = 2 AND pid <> pg_backend_pid()
+        AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+)
+SELECT virtualtransaction FROM announced
+WHERE is_concerned AND ($1::text[] IS NULL OR virtualtransaction = ANY ($1::text[]))
+UNION
+SELECT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
 WHERE writer.relation = '{job_table}'::regclass AND writer.mode IN ('RowShareLock', 'RowExclusiveLock')
     AND writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob'
     AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY ($1::text[]))
-    AND NOT EXISTS (
-        SELECT FROM pg_catalog.pg_locks AS announced
-        WHERE announced.virtualtransaction = writer.virtualtransaction AND announced.locktype = 'advisory'
-            AND announced.classid::bigint = $2::bigint AND announced.objsubid = 2
-            AND NOT EXISTS (
-                SELECT FROM unnest($3::bigint[]) AS wanted (bits) WHERE announced.objid::bigint & bits = bits
-            )
-    )
+    AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced)
 """
 
 
@@ -117,6 +123,8 @@ class Statements:
         self.inserts_sql = cache(self._inserts_sql)
         self.single_row_inserts_sql = cache(self._single_row_inserts_sql)
         self.load_sql = cache(self._load_sql)
+        self.caller_insert_sql = cache(self._caller_insert_sql)
+        self.guarded_changes_sql = cache(self._guarded_changes_sql)
 
     def table(self, name: str) -> str:
         return f'"{self._schema}"."{name}"'
@@ -164,20 +172,26 @@ class Statements:
     ) -> str:
         """The same for one row per part: each INSERT selects from the one before it, so that no row is counted."""
         violations = [self._exists(kind, f"${n}::bytea") for n, kind in enumerate(absent, start=3)]
-        first, source = 3 + len(absent), ""
+        first = 3 + len(absent)
         if has_preconditions:
             violations.append(self._precondition_fails(first))
             first += PRECONDITION_PARAMS
+        inserts = self._chained_inserts(parts, first)
+        ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
+        returning = f"RETURNING {self._checked_clock(violations)}, {self._standbys}"
+        return f"{f'WITH {ctes} ' if ctes else ''}{inserts[-1]} {returning}"
+
+    def _chained_inserts(self, parts: tuple[StatementPart, ...], first: int) -> list[str]:
+        """One row per part; each INSERT selects from the one before it, which is named `step_1`, `step_2`, …"""
         inserts: list[str] = []
+        source = ""
         for part in parts:
             table, types = _insert_target(part)
             marks = ", ".join(f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
             first += len(types)
             inserts.append(f"INSERT INTO {self.table(table)} ({_quoted(types)}) SELECT {marks}{source}")
             source = f" FROM step_{len(inserts)}"
-        ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
-        returning = f"RETURNING {self._checked_clock(violations)}, {self._standbys}"
-        return f"{f'WITH {ctes} ' if ctes else ''}{inserts[-1]} {returning}"
+        return inserts
 
     def _checked_clock(self, violations: list[str]) -> str:
         """The clock after the inserts; onejob_stamp raises on a violation or an old timestamp, and waits for a future one."""
@@ -193,6 +207,90 @@ class Statements:
         """Apply parts of a batch; the result is the number of rows of each part."""
         ctes, counts, _ = self._part_ctes(parts, first=1)
         return (f"WITH {', '.join(ctes)} " if ctes else "") + f"SELECT {', '.join(counts)}"
+
+    @property
+    def greeting_sql(self) -> str:
+        """The clock and the version of the schema; works with every version."""
+        return f"SELECT {self.now}, (SELECT max(version) FROM {self.table('onejob_schema')})"
+
+    def answer_sql(self, version: int) -> str:
+        """The record of a key and its first job, without a lock."""
+        record, job = (_quoted_of(kind, name) for kind, name in ((Kind.RECORD, "r"), (Kind.JOB, "j")))
+        return (
+            f"SELECT {self.now}, {self._session_columns(version)}, {record}, {job} FROM (VALUES (1)) AS one "
+            f"LEFT JOIN {self.table('record')} AS r ON r.id = $1::bytea "
+            f"LEFT JOIN {self.table('job')} AS j ON j.id = substr(r.job_ids, 1, {JOB_ID_BYTES})"
+        )
+
+    @property
+    def limits_sql(self) -> str:
+        """Announce, then lock and load a usage ($1) and a policy ($4), in that order, which the last condition enforces."""
+        usage, policy = (self.columns(kind) for kind in (Kind.USAGE, Kind.POLICY))
+        return (
+            f"SELECT {self.now}, {_quoted_of(Kind.USAGE, 'u')}, {_quoted_of(Kind.POLICY, 'p')} "
+            f"FROM ({_TAKE_ANNOUNCEMENT}) AS one "
+            f"LEFT JOIN LATERAL (SELECT {usage} FROM {self.table('usage')} WHERE id = $1::bytea FOR UPDATE) AS u ON true "
+            f"LEFT JOIN LATERAL (SELECT {policy} FROM {self.table('policy')} WHERE id = $4::bytea "
+            "AND u.version IS DISTINCT FROM -1 FOR SHARE) AS p ON true"
+        )
+
+    @property
+    def input_sql(self) -> str:
+        """The type and the input of a job."""
+        return (
+            f"SELECT j.type, a.data FROM {self.table('job')} AS j JOIN {self.table('attachment')} AS a "
+            f"ON a.job_id = j.id AND a.kind = {AttachmentKind.INPUT:d} AND a.index = 0 "
+            "WHERE j.id = $1::bytea AND j.tenant = $2::text"
+        )
+
+    def _caller_insert_sql(self, parts: tuple[StatementPart, ...], version: int) -> str:
+        """Insert one row per part in a caller's transaction: all, or none and no error.
+
+        None is inserted if the first row exists, if a limit exists, or if the session cannot keep the promise. The
+        transaction is announced before the limits are looked for, so that a new limit waits for it or is found.
+        """
+        first, *others = self._chained_inserts(parts, 1 + UNCOUNTED_PARAMS)
+        marks = ", ".join(f"${n}::{kind}" for n, kind in enumerate(("integer",) * 4 + ("bytea",) * 2, start=1))
+        guard = f"{self._session_fault(version)} = '' AND \"{self._schema}\".onejob_is_uncounted({marks})"
+        inserts = [f"{first} WHERE {guard} ON CONFLICT DO NOTHING", *others]
+        ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts, start=1))
+        return f"WITH {ctes} SELECT count(*), {self.now}, {self._session_columns(version)} FROM step_{len(inserts)}"
+
+    def _guarded_changes_sql(self, parts: tuple[StatementPart, ...], version: int) -> str:
+        """Store the changes of a command in a caller's transaction: all, or none and no error.
+
+        None is stored if the first part inserts a row that exists, if a usage ($1) or a policy ($2) is there that must be
+        absent, or if the session cannot keep the promise. The rows that the other parts change are locked, or are of
+        the new job.
+        """
+        conditions = (
+            f"{self._session_fault(version)} = ''",
+            f'"{self._schema}".onejob_is_absent($1::bytea, $2::bytea)',
+        )
+        guard, number = " AND ".join(conditions), 3
+        ctes: list[str] = []
+        counts: list[str] = []
+        for part in parts:
+            name = f"part_{len(counts) + 1}"
+            if part.action == "notify":
+                source = f"unnest(${number}::text[]) AS id WHERE {guard}"
+                counts.append(f"(SELECT count(pg_notify('{self.channel}', id)) FROM {source})")
+                number += 1
+                continue
+            text, number = self._part_sql(part, number)
+            where = f"WHERE {guard} ON CONFLICT DO NOTHING" if part.action in ("insert", "add") else f"AND {guard}"
+            ctes.append(f"{name} AS ({text} {where} RETURNING 1)")
+            counts.append(f"(SELECT count(*) FROM {name})")
+            guard = "EXISTS (SELECT FROM part_1)"
+        return f"WITH {', '.join(ctes)} SELECT {self._session_columns(version)}, {', '.join(counts)}"
+
+    def _session_fault(self, version: int) -> str:
+        return f'"{self._schema}".onejob_session_fault({version:d})'
+
+    def _session_columns(self, version: int) -> str:
+        """Why the session cannot keep the promise, and whether its commit waits for a standby."""
+        waits = f"{self._standbys} <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')"
+        return f"{self._session_fault(version)}, {waits}"
 
     def _part_ctes(self, parts: tuple[StatementPart, ...], *, first: int) -> tuple[list[str], list[str], list[str]]:
         ctes: list[str] = []
@@ -272,6 +370,10 @@ class Statements:
         names = _quoted(types)
         text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_unnest(types, first)}"
         return text, first + len(types)
+
+
+def _quoted_of(kind: Kind, alias: str) -> str:
+    return ", ".join(f'{alias}."{name}"' for name in columns(kind))
 
 
 def _insert_target(part: StatementPart) -> tuple[str, dict[str, str]]:
@@ -411,6 +513,39 @@ def inline_inserts_fast(changes: Changes) -> tuple[tuple[StatementPart, ...], tu
         for row in sorted(map(_attachment_row, changes.attachments)):
             values += row
     return tuple(parts), tuple(rows), values
+
+
+def guarded_changes(changes: Changes) -> BoundParts:
+    """The changes of a command in a caller's transaction. A row that another transaction may insert too comes first."""
+    assert not changes.deletes, "no command that deletes is executed in a caller's transaction"
+    stored, trims = inserts_and_updates(changes), attachment_deletions(changes)
+    bound = with_checks_and_notifications(
+        BoundParts(stored.parts + trims.parts, stored.values + trims.values, stored.expected + trims.expected),
+        {},
+        changes.settled_records,
+    )
+    usage = _INSERT_PARTS[Kind.USAGE]
+    if usage not in bound.parts or _INSERT_PARTS[Kind.RECORD] in bound.parts:
+        return bound
+    # Without a key there is no record, and the usage decides.
+    at = bound.parts.index(usage)
+    before = sum(_parameter_count(part) for part in bound.parts[:at])
+    after = before + _parameter_count(usage)
+    values = [*bound.values[before:after], *bound.values[:before], *bound.values[after:]]
+    return BoundParts((usage, *bound.parts[:at], *bound.parts[at + 1 :]), values, _moved_first(bound.expected, at))
+
+
+def _parameter_count(part: StatementPart) -> int:
+    return len(_insert_target(part)[1])  # only inserts come before the insert of a usage
+
+
+def _moved_first(items: list[int | None], at: int) -> list[int | None]:
+    return [items[at], *items[:at], *items[at + 1 :]]
+
+
+def has_two_races(changes: Changes) -> bool:
+    """True if two of the rows could be inserted by another transaction as well, so that one part cannot decide."""
+    return len(changes.inserts.keys() - {Kind.JOB}) > 1
 
 
 def deletions(changes: Changes) -> BoundParts:

@@ -1,30 +1,16 @@
-"""Executes a batch on one connection: as one INSERT statement, or by loading under locks, deciding and storing.
-
-Locks are taken kind by kind, each in the order of ids. A batch inserts, in the same order, only when it has all its
-locks, and deletes only when it has inserted: so two batches never wait for each other in a circle. A row that does not
-exist cannot be locked. A batch that creates it meets the unique index; a batch that only saw its absence checks
-again when it holds all locks. Either way the batch is then loaded again.
-"""
+"""Executes a batch on one connection: as one INSERT statement, or by loading under locks, deciding and storing."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import asyncpg
 
-from onejob.core.batch import (
-    Changes,
-    FootprintViolation,
-    LoadRequest,
-    WorkingSet,
-    decide_batch,
-    empty_working_set,
-    load_facts,
-)
+from onejob.core.batch import Changes, decide_batch
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability
-from onejob.engines.codec import fact_from_row
 from onejob.errors import StoreRefused, Unavailable, Unknown
 
 from .clock import ServerClock
@@ -36,31 +22,24 @@ from .errors import (
     is_write_conflict,
     sqlstate_of,
 )
-from .statements import (
-    BoundParts,
-    Statements,
-    announcement,
-    attachment_deletions,
-    deletions,
-    inline_inserts_fast,
-    inserts_and_updates,
-    single_row_inserts_fast,
-    with_checks_and_notifications,
+from .statements import Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
+from .transaction import (
+    EMIT_WAL_MESSAGE,
+    STAMP_LAG_MS_MAX,
+    WRITE_CONFLICTS_MAX,
+    LoadedBatch,
+    OptimisticInsert,
+    WriteConflict,
+    decide_optimistic_insert,
+    load_steps,
+    save_steps,
 )
 
-# By how much the timestamp of a batch that is decided before it is sent may lag behind the server's clock. A batch that
-# deletes waits as long before it commits, so that no later batch gets a timestamp before the deletion.
-STAMP_LAG_MS_MAX = 40
-WRITE_CONFLICTS_MAX = 20
 # After a conflict other writers are busy with the same keys: load under locks for this many batches.
 FAST_PATH_PAUSE_BATCHES = 8
 # Statements with up to this many rows per table have their rows written out; more rows are sent as arrays.
 INLINE_ROWS_MAX = 32
-# Policies are read by every command of a tenant and seldom written: readers do not block each other.
-_SHARED_LOCK_KIND = Kind.POLICY
-_LEADING_COLUMNS = 2  # clock and standbys come before the columns of a fact
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
-_EMIT_WAL_MESSAGE = "SELECT pg_logical_emit_message(true, 'onejob', '')"
 
 
 class CallState:
@@ -80,45 +59,6 @@ class CallState:
         self.committing = True
 
 
-class LoadedBatch:
-    """The facts of a batch, when they were loaded, and which ids were not found."""
-
-    def __init__(self) -> None:
-        self.working_set = WorkingSet()
-        self.first_read_at = 0
-        self.locked_at = 0
-        self.standbys = ""
-        self._missing: list[tuple[Kind, list[bytes]]] = []
-        self._last_kind: Kind | None = None
-
-    def add_rows(self, request: LoadRequest, rows: Sequence[Any]) -> list[Any]:
-        facts = [
-            fact_from_row(request.kind, row[_LEADING_COLUMNS:]) for row in rows if row[_LEADING_COLUMNS] is not None
-        ]
-        if len(facts) < len(request.ids):
-            found = {fact.id for fact in facts}
-            self._missing.append((request.kind, [id for id in request.ids if id not in found]))
-        self.update_clock(rows)
-        self._last_kind = request.kind
-        return facts
-
-    def update_clock(self, rows: Sequence[Any]) -> None:
-        self.locked_at = int(rows[-1][0])
-        self.first_read_at = self.first_read_at or int(rows[0][0])
-        self.standbys = rows[0][1]
-
-    def ids_to_recheck(self, changes: Changes) -> dict[Kind, list[bytes]]:
-        """Ids that were not found and are not inserted. Those of the last kind were read when all locks were held."""
-        absent: dict[Kind, list[bytes]] = {}
-        for kind, ids in self._missing:
-            if kind is self._last_kind:
-                continue
-            created = {fact.id for fact in changes.inserts.get(kind, ())}
-            if not_created := [id for id in ids if id not in created]:
-                absent[kind] = not_created
-        return absent
-
-
 async def load_batch(
     connection: Any,
     clock: ServerClock,
@@ -128,81 +68,21 @@ async def load_batch(
     locking: bool = False,
     exclusive: bool = False,
 ) -> LoadedBatch:
-    """Load kind by kind, so that each statement sees what was committed while the one before waited for locks."""
-    loaded = LoadedBatch()
-    loading = load_facts(footprints)
-    announced = announcement(footprints) if locking else ()
+    loading = load_steps(statements, footprints, locking=locking, exclusive=exclusive)
     try:
-        request = next(loading)
+        statement = next(loading)
         while True:
-            lock = ""
-            if locking:
-                lock = "FOR UPDATE" if exclusive or request.kind is not _SHARED_LOCK_KIND else "FOR SHARE"
             sent_at = clock.monotonic()
             try:
-                sql = statements.load_sql(request.kind, lock, announces=bool(announced))
-                rows = await connection.fetch(sql, request.ids, *announced)
+                rows = await connection.fetch(statement.sql, *statement.values)
             except asyncpg.LockNotAvailableError as error:
-                error.locked_ids = request.ids
+                error.locked_ids = statement.values[0]
                 raise
             clock.observe(rows[-1][0], sent_at)
-            announced = ()
-            request = loading.send(loaded.add_rows(request, rows))
+            statement = loading.send(rows)
     except StopIteration as done:
-        loaded.working_set = done.value
-    if not loaded.locked_at:  # the batch needs no facts, but it needs the time
-        sent_at = clock.monotonic()
-        rows = await connection.fetch(statements.clock_sql)
-        clock.observe(rows[-1][0], sent_at)
-        loaded.update_clock(rows)
-    return loaded
-
-
-class OptimisticInsert(NamedTuple):
-    """A batch decided as if none of its facts existed, and what the INSERT must verify for that to be true."""
-
-    replies: list[AnyReply]
-    changes: Changes
-    absent: dict[Kind, list[bytes]]
-    preconditions: tuple[list[Any], ...]  # ids, tenants and bodies of policies that must exist; empty: none
-
-
-def decide_optimistic_insert(
-    commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int
-) -> OptimisticInsert | None:
-    """Decide as if no fact existed; None unless an INSERT of the changes proves it."""
-    working = empty_working_set(footprints)
-    replies = decide_batch(commands, footprints, working, now, preconditions_checked_later=True)
-    changes = working.changes()
-    created = {fact.id for inserts in changes.inserts.values() for fact in inserts}
-    named = {id for f in footprints for id in (f.record, *f.jobs) if id}
-    if not created or not named <= created or changes.updates or changes.deletes or changes.trims:
-        return None
-    return OptimisticInsert(replies, changes, _ids_assumed_absent(footprints, created), _expected_policies(footprints))
-
-
-def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
-    """Ids that the decisions assumed absent and that are not inserted, so that no unique index proves it."""
-    assumed: dict[Kind, set[bytes]] = {kind: set() for kind in Kind}
-    for f in footprints:
-        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy), (Kind.MEMO, f.memo)):
-            if id and id not in created:
-                assumed[kind].add(id)
-    return {kind: sorted(ids) for kind, ids in assumed.items() if ids}
-
-
-def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
-    """The policies that the preconditions name, as columns: ids, tenants, bodies."""
-    expected = {
-        (f.precondition.policy_id, f.tenant, f.precondition.expected_body)
-        for f in footprints
-        if f.precondition is not None
-    }
-    return tuple(map(list, zip(*expected, strict=True)))
-
-
-class WriteConflict(Exception):
-    """The facts changed while they were loaded, or need exclusive locks."""
+        loaded: LoadedBatch = done.value
+        return loaded
 
 
 class PostgresStore:
@@ -383,28 +263,15 @@ class PostgresStore:
             await self._roll_back(connection)
 
     async def _save(self, connection: Any, changes: Changes, loaded: LoadedBatch) -> None:
-        writes = with_checks_and_notifications(
-            inserts_and_updates(changes), loaded.ids_to_recheck(changes), changes.settled_records
-        )
-        for bound in (attachment_deletions(changes), writes, deletions(changes)):
-            if bound.parts:
-                await self._change_exactly(connection, bound)
-        if changes.deletes:
-            wait = f"SELECT pg_sleep(greatest(0, $1::float8 + $2::float8 - {self._statements.now}) / 1000)"
-            await connection.execute(wait, loaded.locked_at, STAMP_LAG_MS_MAX)
-
-    async def _change_exactly(self, connection: Any, bound: BoundParts) -> None:
-        """Raise unless every part changes the expected number of rows."""
-        (counts,) = await connection.fetch(self._statements.changes_sql(bound.parts), *bound.values)
-        for part, count, expected in zip(bound.parts, counts, bound.expected, strict=True):
-            if expected is not None and count != expected:
-                if part.action == "absent":
-                    raise WriteConflict("a fact that was absent was created in the meantime")
-                raise FootprintViolation("a fact was changed by another transaction in the middle of this one")
+        saving = save_steps(self._statements, changes, loaded)
+        with suppress(StopIteration):
+            statement = next(saving)
+            while True:
+                statement = saving.send(await connection.fetch(statement.sql, *statement.values))
 
     async def _wait_for_standby(self, connection: Any, call: CallState) -> None:
         """Commit a WAL message after the rows that were read, which may be on no standby yet."""
-        await connection.execute(_EMIT_WAL_MESSAGE)
+        await connection.execute(EMIT_WAL_MESSAGE)
         await self._commit(connection, call)
 
     async def _commit(self, connection: Any, call: CallState) -> None:

@@ -9,6 +9,7 @@ from onejob.core.errors import Invalid
 from onejob.engine import Durability
 
 SCHEMES = ("postgresql", "postgres")
+SCHEMA_DEFAULT = "public"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,49}")
 _HOSTS = re.compile(r"[A-Za-z0-9.:,_\[\]-]{1,1000}")
 _PORTS = re.compile(r"(?:[^:,\[\]]*|\[[^\[\]]*\])(?::[0-9]{0,5})?(?:,(?:[^:,\[\]]*|\[[^\[\]]*\])(?::[0-9]{0,5})?)*")
@@ -19,7 +20,7 @@ _DURABILITIES = {"disk": Durability.DISK, "quorum": Durability.QUORUM}
 class PostgresUrl(Struct, frozen=True, kw_only=True):
     dsn: str
     display_url: str  # without the password
-    schema: str = "public"
+    schema: str = SCHEMA_DEFAULT
     durability: Durability | None = None  # None: undeclared
     migrate: bool = True
     pooled: bool = False  # behind a pooler in transaction mode
@@ -30,9 +31,7 @@ def parse_postgres_url(url: str) -> PostgresUrl:
     """Parse `postgresql://…?schema=&durability=&migrate=&pooled=&direct=`; other parameters go to the driver."""
     parts = _split_url(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    schema = options.pop("schema", "public")
-    if not _SCHEMA.fullmatch(schema):
-        raise Invalid("schema", "schema is not a plain name; use lower-case letters, digits and _")
+    schema = checked_schema(options.pop("schema", SCHEMA_DEFAULT))
     declared = options.pop("durability", "")
     if declared and declared not in _DURABILITIES:
         raise Invalid("durability", "durability is not one of PostgreSQL's; declare disk or quorum")
@@ -52,6 +51,12 @@ def parse_postgres_url(url: str) -> PostgresUrl:
         migrate=migrate,
         pooled=pooled,
     )
+
+
+def checked_schema(schema: str) -> str:
+    if not _SCHEMA.fullmatch(schema):
+        raise Invalid("schema", "schema is not a plain name; use lower-case letters, digits and _")
+    return schema
 
 
 def _split_url(url: str) -> SplitResult:

@@ -1,0 +1,100 @@
+"""The command `relay`: submits the rows of an application's outbox table until a signal stops it."""
+
+import logging
+import signal
+import sys
+import threading
+from argparse import Namespace
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from onejob.clock import SystemClock
+from onejob.core.errors import Invalid
+from onejob.errors import OnejobError, Unavailable
+from onejob.relay import OutboxTable, Relay, RelayCounts, open_database, outbox_schema
+from onejob.settings import CliSettings
+
+from .backend import open_backend
+from .exit_codes import DONE, FAILED, REFUSED, UNAVAILABLE
+from .render import print_error, to_json, write
+
+_PAUSE_FACTOR_MAX = 16
+
+log = logging.getLogger("onejob.relay")
+
+
+def run_relay(options: Namespace) -> int:
+    if options.schema is not None:
+        write(outbox_schema(options.schema, options.table).rstrip())
+        return DONE
+    if options.source is None:
+        raise Invalid("from", "name the application's database with --from, or print its table with --schema")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    outbox = _open_outbox(options)
+    with open_backend(options, CliSettings.from_env(), creates_store=True) as backend:
+        relay = Relay(outbox, backend.submit, SystemClock())
+        try:
+            return _run_once(relay, options) if options.once else _run_until_stopped(relay, options)
+        finally:
+            relay.outbox.close()
+
+
+def _open_outbox(options: Namespace) -> OutboxTable:
+    """The table, which is read once, so that a wrong name is told at once."""
+    try:
+        outbox = OutboxTable(open_database(options.source), options.table)
+        outbox.read(0)
+        return outbox
+    except (OnejobError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        raise Unavailable(
+            f"the table {options.table} cannot be read ({type(error).__name__}: {error}); "
+            "check --from and --table, or create it with what `onejob relay --schema` prints"
+        ) from error
+
+
+def _run_once(relay: Relay, options: Namespace) -> int:
+    counts = relay.run_once()
+    _print_counts(counts, options)
+    return FAILED if counts.failed else REFUSED if counts.left else DONE
+
+
+def _run_until_stopped(relay: Relay, options: Namespace) -> int:
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    write(to_json({"event": "ready", "from": options.table}) if options.json else f"relaying {options.table}")
+    factor, code = 1, DONE
+    while not stopped.is_set():
+        try:
+            relay.run_once()
+            factor = 1
+        except OnejobError as error:
+            if not error.retryable:
+                print_error(str(error))
+                code = UNAVAILABLE
+                break
+            log.warning("the ledger did not accept a row; the pass will be repeated: %s", error)
+            factor = min(factor * 2, _PAUSE_FACTOR_MAX)
+        except Exception as error:  # noqa: BLE001 - the drivers of databases raise anything
+            log.warning("the outbox cannot be read; connecting again: %s", error)
+            _reconnect(relay, options)
+            factor = min(factor * 2, _PAUSE_FACTOR_MAX)
+        stopped.wait(options.poll / timedelta(seconds=1) * factor)
+    _print_counts(relay.total, options)
+    return code
+
+
+def _reconnect(relay: Relay, options: Namespace) -> None:
+    """Open the outbox again; if that fails, the next pass fails and this is repeated."""
+    with suppress(Exception):
+        relay.outbox.close()
+    with suppress(Unavailable):
+        relay.outbox = _open_outbox(options)
+
+
+def _print_counts(counts: RelayCounts, options: Namespace) -> None:
+    figures: dict[str, Any] = counts._asdict()
+    write(to_json(figures) if options.json else ", ".join(f"{number} {name}" for name, number in figures.items()))
