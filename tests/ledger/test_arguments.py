@@ -17,7 +17,7 @@ from onejob.client.requests import SubmitOptions, submit_call
 from onejob.ledger.api_keys import ApiKeys
 from onejob.ledger.parse import SubmissionOptions
 from onejob.middleware import Rule
-from onejob.middleware.layer import IdempotencyLayer, LayerOptions
+from onejob.middleware.rules import IdempotencyRules, LayerOptions
 from onejob.worker.worker import WorkerOptions
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def calls_with_bare_numbers(queue: Any) -> dict[str, Callable[[], Any]]:
         "wait": lambda: queue.claim("t", wait=number),
         "lease of a worker": lambda: app.worker(queue, lease=number),
         "drain": lambda: app.worker(queue, drain=number),
-        "lease of the middleware": lambda: IdempotencyLayer(queue, scope=str, lease=number),
+        "lease of the middleware": lambda: IdempotencyRules(scope=str, lease=number),
         "window": lambda: Rule("POST /**", window=number),
         "window of a ledger": lambda: onejob.open("memory://", window=number),
         "window of a client": lambda: onejob.Client("http://localhost:1", window=number),
@@ -112,12 +112,12 @@ async def test_an_idempotency_key_is_taken_by_the_other_verbs(queue: onejob.Ledg
     [
         (WorkerOptions, onejob.Worker.__init__),
         (ClientOptions, ClientBase.__init__),
-        (LayerOptions, IdempotencyLayer.__init__),
+        (LayerOptions, IdempotencyRules.__init__),
     ],
 )
 def test_typed_options_are_those_of_their_function(options: Any, function: Callable[..., Any]) -> None:
     keywords = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    assert list(options.__annotations__) == [one.name for one in keywords if one.name != "scope"]
+    assert list(options.__annotations__) == [one.name for one in keywords if one.name not in ("scope", "rules")]
 
 
 def test_clients_and_ledgers_have_the_same_options() -> None:

@@ -12,6 +12,7 @@ from onejob.http.config import ServiceConfig
 from onejob.http.serve import open_service_ledger
 from onejob.ledger import LedgerOpener
 from onejob.middleware.layer import IdempotencyLayer
+from onejob.middleware.rules import IdempotencyRules
 from onejob.settings import CliSettings, load_service_config
 
 HOUR = timedelta(hours=1)
@@ -56,7 +57,7 @@ async def test_after_the_default_window_the_key_makes_a_new_job() -> None:
 
 async def test_a_middleware_rule_without_a_window_has_that_of_its_ledger() -> None:
     async with open_in_memory(FakeClock(), window=HOUR) as queue:
-        layer = IdempotencyLayer(queue, scope=lambda _: "s")
+        layer = IdempotencyLayer(queue, IdempotencyRules(scope=lambda _: "s"))
         await layer.acquire_key("k", "s", b"f", None)
         await layer.acquire_key("l", "s", b"f", DAY)
         ttls = {history.key: history.expires_at for history in await queue.keys()}

@@ -1,11 +1,9 @@
 """The ASGI middleware: requests whose path a rule covers take an Idempotency-Key."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
-from onejob.core.errors import Invalid
 from onejob.errors import OnejobError
-from onejob.idempotency_key_header import parse_key_header
 from onejob.ledger import Ledger
 
 from .exchange import (
@@ -15,13 +13,13 @@ from .exchange import (
     Scope,
     Send,
     read_body,
+    request_fingerprint,
     send_response,
     without_response_extensions,
 )
-from .layer import IdempotencyLayer, LayerOptions
-from .problems import LayerResponse, problem_response
-from .request_fingerprint import compute_fingerprint
-from .rules import DEFAULT_RULES, SAFE_METHODS, Need, Rule
+from .layer import IdempotencyLayer
+from .problems import LayerResponse
+from .rules import DEFAULT_RULES, IdempotencyRules, LayerOptions, Need, Rule, read_key
 
 _LIFESPAN_ENDS = ("lifespan.startup.failed", "lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
@@ -39,18 +37,18 @@ class IdempotencyMiddleware:
         **options: Unpack[LayerOptions],
     ) -> None:
         self._app = app
-        self._rules = tuple(rules)
-        self._layer = IdempotencyLayer(ledger, scope=scope, **options)
+        self._rules = IdempotencyRules(scope=scope, rules=rules, **options)
+        self._layer = IdempotencyLayer(ledger, self._rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(scope, receive, send)
             return
-        rule = self._find_rule(scope) if scope["type"] == "http" else None
-        if rule is None or rule.key is Need.OFF:
+        rule = self._rules.find_rule(scope["method"], scope["path"]) if scope["type"] == "http" else None
+        if rule is None:
             await self._app(scope, receive, send)
             return
-        key = read_key(scope, required=rule.key is Need.REQUIRED)
+        key = read_key(scope["headers"], required=rule.key is Need.REQUIRED)
         if key is None:
             await self._app(scope, receive, send)
         elif isinstance(key, LayerResponse):
@@ -59,11 +57,11 @@ class IdempotencyMiddleware:
             await self._handle_keyed(key, rule, scope, receive, send)
 
     async def _handle_keyed(self, key: str, rule: Rule, scope: Scope, receive: Receive, send: Send) -> None:
-        key_scope = self._layer.resolve_scope(scope)
+        key_scope = self._rules.resolve_scope(scope)
         if isinstance(key_scope, LayerResponse):
             await send_response(send, key_scope)
             return
-        body = await read_body(receive, scope["headers"], bytes_max=self._layer.body_bytes_max)
+        body = await read_body(receive, scope["headers"], self._rules)
         if body is None:
             return
         if isinstance(body, LayerResponse):
@@ -79,15 +77,6 @@ class IdempotencyMiddleware:
         exchange = MiddlewareExchange(self._layer, receive, send, body)
         exchange.hold(acquired)
         await exchange.run(self._app, without_response_extensions(scope))
-
-    def _find_rule(self, scope: Scope) -> Rule | None:
-        method, path = scope["method"], scope["path"]
-        if method in SAFE_METHODS:
-            return None
-        for rule in self._rules:
-            if rule.covers(method, path):
-                return rule
-        return None
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Open the store before the application starts, and close it after the application has shut down.
@@ -118,22 +107,3 @@ class IdempotencyMiddleware:
         except OnejobError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
-
-
-def read_key(scope: Scope, *, required: bool) -> str | LayerResponse | None:
-    """The key of a request, a problem if it is malformed or missing, or None if none is required."""
-    try:
-        key = parse_key_header(scope["headers"])
-    except Invalid as error:
-        return problem_response("VALIDATION_ERROR", str(error))
-    if key is None and required:
-        return problem_response(
-            "KEY_MISSING",
-            "this path requires an Idempotency-Key; send a new key per operation, the same on every retry",
-        )
-    return key
-
-
-def request_fingerprint(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-    """The fingerprint of a request; a coroutine if the body is large."""
-    return compute_fingerprint(scope["method"], scope["path"], scope.get("query_string", b""), scope["headers"], body)

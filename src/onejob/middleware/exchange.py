@@ -8,21 +8,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Protocol
 
-from onejob.core.reserve import Verdict
 from onejob.core.views import Receipt
-from onejob.errors import OnejobError
-from onejob.ledger import Ledger
 from onejob.ledger.held_keys import PreparedKeyHeld
-from onejob.ledger.leases import RenewalTimer, settle_with_retries
 
-from .layer import IdempotencyLayer, iso_timestamp
-from .problems import LayerResponse, problem_response, unavailable_response
-from .rules import verdict_of
-from .stored_response import Headers, StoredResponse, pack_response
+from .layer import HeldRequest, IdempotencyLayer
+from .problems import LayerResponse, unavailable_response
+from .request_fingerprint import compute_fingerprint
+from .rules import IdempotencyRules, ResponseBuffer, expires_header
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -30,11 +25,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Looked up once: access to an enum member is slow, and every request needs one of them.
-_COMMIT, _FAIL = Verdict.COMMIT, Verdict.FAIL
-
-COMMIT_RETRIES_MAX = 600
-COMMIT_RETRY_SECONDS = 1.0
+ON_LOOP_BYTES_MAX = 64 << 10
 
 log = logging.getLogger("onejob.middleware")
 
@@ -54,18 +45,15 @@ class RequestTransaction(Protocol):
 class MiddlewareExchange:
     __slots__ = (
         "_body_given",
+        "_buffer",
         "_done",
-        "_held_key",
+        "_held",
         "_ignores_app",
         "_key_released",
         "_layer",
         "_lease_lost",
-        "_ledger",
-        "_parts",
         "_receive",
-        "_renewal_timer",
         "_send",
-        "_size",
         "_start_message",
         "_task",
         "body",
@@ -79,16 +67,13 @@ class MiddlewareExchange:
         self.body = body
         self._body_given = False
         self._key_released: asyncio.Future[None] | None = None
-        self._held_key: PreparedKeyHeld | None = None  # None: messages pass through unchanged
-        self._ledger: Ledger  # set in `hold`, like the timer
-        self._renewal_timer: RenewalTimer
+        self._held: HeldRequest | None = None  # None: messages pass through unchanged
         self._done: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._lease_lost = False
         self._ignores_app = False
         self._start_message: Message = {}
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._buffer = ResponseBuffer(layer.rules)
         self.transaction: RequestTransaction | None = None  # in which the key is settled, with the request's effects
 
     async def run(self, app: AsgiApp, scope: Scope) -> None:
@@ -99,22 +84,19 @@ class MiddlewareExchange:
             # Awaiting the task itself would pass a cancellation on to it.
             await self._done
         except asyncio.CancelledError:
-            if self._held_key is None:  # settled: nothing is left to store
+            if self._held is None:  # settled: nothing is left to store
                 task.cancel()
             raise
 
     def hold(self, held_key: PreparedKeyHeld) -> None:
         """Hold the response back from now on, until this key is settled."""
-        self._held_key = held_key
-        self._ledger = self._layer.ledger
-        self._renewal_timer = self._layer.renewal_timer
-        self._renewal_timer.begin(held_key, self._on_lease_lost)
+        self._held = HeldRequest(self._layer, held_key, self._on_lease_lost)
 
     async def receive(self) -> Message:
         if not self._body_given:
             self._body_given = True
             return {"type": "http.request", "body": self.body, "more_body": False}
-        if self._held_key is not None:
+        if self._held is not None:
             self._key_released = self._key_released or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._key_released)
         return await self._receive()
@@ -123,11 +105,13 @@ class MiddlewareExchange:
         kind = message["type"]
         if self._ignores_app:
             return
-        if self._held_key is None:
+        if self._held is None:
             await self._send(message)
         elif kind == "http.response.start":
+            self._start_message = message
+            self._buffer.status = message["status"]
             # Read more than once, and some applications send a generator.
-            self._start_message = {**message, "headers": tuple(message.get("headers", ()))}
+            self._buffer.headers = tuple(message.get("headers", ()))
         elif kind == "http.response.body":
             await self._on_body_part(message.get("body", b""), more=message.get("more_body", False))
         else:
@@ -156,106 +140,70 @@ class MiddlewareExchange:
             await self.respond(unavailable_response(RuntimeError("the lease was lost")))
         finally:
             # An exception, a cancellation or an incomplete response: the request may be retried with this key.
-            if self._held_key is not None:
+            if self._held is not None:
                 await self._fail()
 
     async def _on_body_part(self, part: bytes, *, more: bool) -> None:
-        if more or self._parts:
-            self._parts.append(part)
-            self._size += len(part)
-            if more and self._size <= self._layer.answer_bytes_max and self._has_small_length():
-                return
-            part = b"".join(self._parts)
-            self._parts = []
-        start = self._start_message
-        status, headers = start["status"], start["headers"]
-        expires: Headers = ()
-        if verdict_of(self._layer.verdicts, status) is _FAIL:
+        buffer = self._buffer
+        collected = buffer.add(part, more=more)
+        if collected is None:
+            return
+        receipt = buffer.receipt(collected, more=more)
+        headers = list(buffer.headers)
+        if receipt is None:
             await self._fail()
         else:
-            stored = StoredResponse(status)  # a tombstone
-            if not more and len(part) <= self._layer.answer_bytes_max:
-                stored = StoredResponse(status, self._layer.replayable_headers(headers), part)
-            committed = await self._commit(pack_response(stored))
-            if committed is None:
+            committed = await self._commit(receipt)
+            if isinstance(committed, LayerResponse):
+                await self.respond(committed)
                 return
-            expires = committed
-        await self._send({**start, "headers": [*headers, *expires]})
-        await self._send({"type": "http.response.body", "body": part, "more_body": more})
+            headers.append(committed)
+        await self._send({**self._start_message, "headers": headers})
+        await self._send({"type": "http.response.body", "body": collected, "more_body": more})
 
-    def _has_small_length(self) -> bool:
-        """True if Content-Length says that the whole response is small enough to store."""
-        for name, value in self._start_message["headers"]:
-            if name.lower() == b"content-length" and value.isdigit():
-                return int(value) <= self._layer.answer_bytes_max
-        return False
-
-    async def _commit(self, receipt: bytes) -> Headers | None:
-        """Store the response and return its Idempotency-Expires header; on failure send a 503 and return None."""
-        assert self._held_key is not None
-        ledger, held = self._ledger, self._held_key
+    async def _commit(self, receipt: bytes) -> tuple[bytes, bytes] | LayerResponse:
+        """Store the response: its Idempotency-Expires header, or, if that failed, the response to send instead."""
+        assert self._held is not None
         if self.transaction is not None:
             if self.transaction.is_open:
-                return await self._commit_transaction(self.transaction, held, receipt)
+                return await self._commit_transaction(self.transaction, self._held, receipt)
             await self.transaction.roll_back()
         try:
-            try:
-                settled = await ledger.settle_prepared(held, _COMMIT, receipt)
-            except OnejobError as error:
-                if not error.retryable:
-                    raise
-                settled = await settle_with_retries(lambda: ledger.settle_prepared(held, _COMMIT, receipt))
-        except asyncio.CancelledError:
-            # The commit goes on in the gate; a FAIL sent now could overtake it.
-            self._release_key()
-            raise
-        except OnejobError as error:
-            log.error("storing a response failed: %s", error)
-            if error.retryable:
-                self._layer.start_task(_retry_commit(ledger, held, receipt, self._renewal_timer))
-            self._release_key(keep_renewing=error.retryable)
-            await self.respond(unavailable_response(error))
-            return None
-        self._release_key()
-        return ((b"idempotency-expires", iso_timestamp(settled.record.expires_at)),)
+            return await self._held.commit(receipt)
+        finally:
+            self._release()
 
     async def _commit_transaction(
-        self, transaction: "RequestTransaction", held: PreparedKeyHeld, receipt: bytes
-    ) -> Headers | None:
+        self, transaction: "RequestTransaction", held: HeldRequest, receipt: bytes
+    ) -> tuple[bytes, bytes] | LayerResponse:
         """Settle the key in the request's own transaction, then commit it. A failure undoes the request."""
-        # From now on the transaction holds the record; a renewal would wait for it, and then find the key settled.
-        self._renewal_timer.end(held.holder)
+        held.stop_renewing()  # a renewal would wait for the lock of the transaction
         try:
-            settled = await transaction.settle_and_commit(held, receipt)
+            settled = await transaction.settle_and_commit(held.key, receipt)
         except Exception as error:
             log.exception("the transaction of a request was not committed; the request was not done")
             await self._fail()
-            await self.respond(unavailable_response(error))
-            return None
-        self._release_key()
-        return ((b"idempotency-expires", iso_timestamp(settled.expires_ms)),)
+            return unavailable_response(error)
+        self._release()
+        return expires_header(settled.expires_ms)
 
     async def _fail(self) -> None:
-        assert self._held_key is not None
-        held = self._held_key
+        assert self._held is not None
+        held = self._held
         if self.transaction is not None:
             await self.transaction.roll_back()  # first: whoever gets the key next must not meet these effects
-        self._release_key()
-        # If this fails, the lease expires by itself, only later.
-        with suppress(OnejobError):
-            await self._ledger.settle_prepared(held, _FAIL)
+        self._release()
+        await held.fail()
 
-    def _release_key(self, *, keep_renewing: bool = False) -> None:
-        assert self._held_key is not None
-        if not keep_renewing:
-            self._renewal_timer.end(self._held_key.holder)
-        self._held_key = None
+    def _release(self) -> None:
+        """The key is settled, or will be without this exchange: from now on messages pass through."""
+        self._held = None
         if self._key_released is not None and not self._key_released.done():
             self._key_released.set_result(None)
 
     def _on_lease_lost(self, error: BaseException) -> None:
         """Stop the application: another request with this key may run."""
-        if self._held_key is None:
+        if self._held is None:
             return  # the application has ended, and its response is still being stored
         log.error("lease lost while the request was running; cancelling it: %s", error)
         self._lease_lost = True
@@ -268,34 +216,19 @@ class MiddlewareExchange:
         await send_response(self._send, response)
 
 
-async def _retry_commit(ledger: Ledger, held_key: PreparedKeyHeld, receipt: bytes, renewal_timer: RenewalTimer) -> None:
-    """Retry the commit of a request that has run, while its lease is renewed."""
-    try:
-        for _ in range(COMMIT_RETRIES_MAX):
-            await asyncio.sleep(COMMIT_RETRY_SECONDS)
-            try:
-                await ledger.settle_prepared(held_key, _COMMIT, receipt)
-                return
-            except OnejobError as error:
-                if not error.retryable:
-                    log.error("storing a response failed for good: %s", error)
-                    return
-    finally:
-        renewal_timer.end(held_key.holder)
-
-
 async def send_response(send: Send, response: LayerResponse) -> None:
     await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
     await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
 
 async def read_body(
-    receive: Receive, headers: Iterable[tuple[bytes, bytes]], *, bytes_max: int
+    receive: Receive, headers: Iterable[tuple[bytes, bytes]], rules: IdempotencyRules
 ) -> bytes | LayerResponse | None:
     """The whole body; a 413 if it is too large; None if the client disconnected before its end."""
+    bytes_max = rules.body_bytes_max
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value) > bytes_max:
-            return _too_large(bytes_max)
+            return rules.refuse_large_body()
     parts: list[bytes] = []
     size = 0
     while True:
@@ -305,16 +238,18 @@ async def read_body(
         body = message.get("body", b"")
         size += len(body)
         if size > bytes_max:
-            return _too_large(bytes_max)
+            return rules.refuse_large_body()
         if not message.get("more_body", False):
             return b"".join((*parts, body)) if parts else bytes(body)
         parts.append(body)
 
 
-def _too_large(bytes_max: int) -> LayerResponse:
-    return problem_response(
-        "PAYLOAD_TOO_LARGE", f"the body of a request with a key has at most {bytes_max} bytes; send less"
-    )
+def request_fingerprint(scope: Scope, body: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+    """The fingerprint of a request; for a large body a coroutine that computes it in a thread."""
+    args = scope["method"], scope["path"], scope.get("query_string", b""), scope["headers"], body
+    if len(body) <= ON_LOOP_BYTES_MAX:
+        return compute_fingerprint(*args)
+    return asyncio.to_thread(compute_fingerprint, *args)
 
 
 def without_response_extensions(scope: Scope) -> Scope:

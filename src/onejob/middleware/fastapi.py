@@ -15,16 +15,14 @@ from starlette.types import Receive, Scope, Send
 
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.reserve import Verdict
 from onejob.core.views import Receipt
 from onejob.ledger import Ledger
 from onejob.ledger.held_keys import PreparedKeyHeld
 
-from .asgi import read_key, request_fingerprint
-from .exchange import MiddlewareExchange, read_body, send_response, without_response_extensions
-from .layer import IdempotencyLayer, LayerOptions
+from .exchange import MiddlewareExchange, read_body, request_fingerprint, send_response, without_response_extensions
+from .layer import IdempotencyLayer
 from .problems import LayerResponse
-from .rules import SAFE_METHODS, Need, Rule, verdict_of
+from .rules import SAFE_METHODS, IdempotencyRules, LayerOptions, Need, Rule, read_key
 
 if TYPE_CHECKING:
     from onejob.inside import Inside
@@ -177,7 +175,7 @@ class IdempotentRoute(APIRoute):
     ) -> type["IdempotentRoute"]:
         """A route class whose routes share a ledger and a rule."""
         members = {
-            "layer": IdempotencyLayer(ledger, scope=scope, **options),
+            "layer": IdempotencyLayer(ledger, IdempotencyRules(scope=scope, **options)),
             "rule": Rule("POST /**", Need(key), window),
         }
         return type("IdempotentRoute", (cls,), members)
@@ -195,12 +193,12 @@ class IdempotentRoute(APIRoute):
         if HEADER not in map(str.lower, declared):
             parameters.append(KEY_PARAMETER | {"required": self.rule.key is Need.REQUIRED})
         self.openapi_extra = extra | {"parameters": parameters}
-        self.responses = key_responses(self.layer.mismatch_status) | self.responses
+        self.responses = key_responses(self.layer.rules.mismatch_status) | self.responses
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = None
         if self.rule.key is not Need.OFF and scope["method"] not in SAFE_METHODS:
-            key = read_key(scope, required=self.rule.key is Need.REQUIRED)
+            key = read_key(scope["headers"], required=self.rule.key is Need.REQUIRED)
         if key is None:
             await self._handle_without_key(scope, receive, send)
             return
@@ -223,8 +221,8 @@ class IdempotentRoute(APIRoute):
         async def end_transaction_and_send(message: Any) -> None:
             transaction, state.transaction = state.transaction, None
             if transaction is not None and message["type"] == "http.response.start":
-                fails = verdict_of(self.layer.verdicts, message["status"]) is Verdict.FAIL
-                await (transaction.commit() if transaction.is_open and not fails else transaction.roll_back())
+                is_kept = transaction.is_open and not self.layer.rules.releases_key(message["status"])
+                await (transaction.commit() if is_kept else transaction.roll_back())
             await send(message)
 
         token = _request_state.set(state)
@@ -234,7 +232,7 @@ class IdempotentRoute(APIRoute):
             _request_state.reset(token)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes | LayerResponse | None:
-        return await read_body(receive, scope["headers"], bytes_max=self.layer.body_bytes_max)
+        return await read_body(receive, scope["headers"], self.layer.rules)
 
     def _wrap_endpoint(self, endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
         """Wrap the endpoint: it runs only if the request acquires its key; a duplicate gets the stored response."""
@@ -256,7 +254,7 @@ class IdempotentRoute(APIRoute):
         return once
 
     async def _acquire_or_respond(self, keyed: _KeyedRequest) -> Response | None:
-        key_scope = self.layer.resolve_scope(Request(keyed.scope))
+        key_scope = self.layer.rules.resolve_scope(Request(keyed.scope))
         if isinstance(key_scope, LayerResponse):
             return _to_fastapi_response(key_scope)
         fingerprint = request_fingerprint(keyed.scope, keyed.exchange.body)

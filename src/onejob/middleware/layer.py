@@ -10,99 +10,51 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any
 
-from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
 from onejob.core.reserve import Verdict
-from onejob.core.timestamps import to_utc
 from onejob.engine import Durability
 from onejob.errors import OnejobError, StoreRefused
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
 from onejob.ledger.held_keys import PreparedKeyHeld
-from onejob.ledger.leases import RenewalTimer
-from onejob.ledger.parse import parse_lease_ms as checked_lease
+from onejob.ledger.leases import OnLeaseLost, RenewalTimer, settle_with_retries
 
-from .problems import LayerResponse, error_response, problem_response, replay_response
+from .problems import LayerResponse, unavailable_response
 from .request_fingerprint import RECORD_TYPE, scope_name
-from .rules import checked_verdicts, window_ms
-from .stored_response import RECEIPT_BYTES_MAX, Headers, unpack_response
+from .rules import IdempotencyRules, decode_replay, expires_header, window_ms
 
-BODY_BYTES_MAX = 1 << 20
 CLOSE_SECONDS = 10.0
-CACHED_REPLAYS_MAX = 1024
-CACHED_REPLAY_BYTES_MAX = 1024
-CACHED_TIMESTAMPS_MAX = 64
-# Headers of the first response that a replay repeats. A cookie may be a session and is never stored.
-HEADERS = (
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-type",
-    "etag",
-    "last-modified",
-    "link",
-    "location",
-    "vary",
-)
+COMMIT_RETRIES_MAX = 600
+COMMIT_RETRY_SECONDS = 1.0
 
-_NOT_DONE = "internal error: the request was not done; the server log has the reason"
+# Looked up once: access to an enum member is slow, and every request needs one of them.
+_COMMIT, _FAIL = Verdict.COMMIT, Verdict.FAIL
+
 _SECOND_PROCESS = (
     "another process of this server keeps its keys in memory, and this one cannot see them: a request could run twice; "
     "use sqlite:///keys.db or postgresql://…, or one process"
 )
 
+_SERVER_MODULES = frozenset({"gunicorn.arbiter", "uwsgi"})
+
 log = logging.getLogger("onejob.middleware")
 
 
-class LayerOptions(TypedDict, total=False):
-    """The options that the middleware and the FastAPI routes share, as keyword arguments."""
-
-    lease: timedelta | None
-    headers: Iterable[str]
-    body_bytes_max: int
-    answer_bytes_max: int
-    mismatch_status: int
-    verdicts: Mapping[int, Verdict] | None
-
-
 class IdempotencyLayer:
-    def __init__(
-        self,
-        ledger: Ledger | str,
-        *,
-        scope: Callable[[Any], str | None],
-        lease: timedelta | None = None,
-        headers: Iterable[str] = HEADERS,
-        body_bytes_max: int = BODY_BYTES_MAX,
-        answer_bytes_max: int = RECEIPT_BYTES_MAX,
-        mismatch_status: int = 422,
-        verdicts: Mapping[int, Verdict] | None = None,
-    ) -> None:
-        """`scope` returns the owner of the key, such as the authenticated user; None refuses the request with 401."""
-        if not callable(scope):
-            raise Invalid(
-                "scope",
-                "scope is not callable; pass a function that returns the owner of a key, else users would share keys",
-            )
+    """`rules` on a ledger, on one event loop."""
+
+    def __init__(self, ledger: Ledger | str, rules: IdempotencyRules) -> None:
         self._ledger = ledger if isinstance(ledger, Ledger) else None
         self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
         self._open_lock = asyncio.Lock()
         self._is_checked = False  # that this process may use the store
-        self._scope_of = scope
-        self._lease_ms = 0 if lease is None else checked_lease(lease)  # 0: the ledger's default
-        self._replayable_headers = frozenset(name.lower().encode() for name in headers)
-        if b"set-cookie" in self._replayable_headers:
-            raise Invalid("headers", "a cookie may be a session and is never stored; remove set-cookie")
-        self.body_bytes_max = body_bytes_max
-        self.answer_bytes_max = min(answer_bytes_max, RECEIPT_BYTES_MAX)
-        self.mismatch_status = mismatch_status
-        self.verdicts = checked_verdicts(verdicts or {})
+        self.rules = rules
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def ensure_open(self) -> Ledger:
@@ -139,7 +91,7 @@ class IdempotencyLayer:
     @property
     def renewal_timer(self) -> RenewalTimer:
         if self._renewal_timer is None:
-            self._renewal_timer = RenewalTimer(self.ledger, self._lease_ms or self.ledger.lease_ms)
+            self._renewal_timer = RenewalTimer(self.ledger, self.rules.lease_ms or self.ledger.lease_ms)
         return self._renewal_timer
 
     def start_task(
@@ -150,21 +102,6 @@ class IdempotencyLayer:
         self.tasks.add(task)
         task.add_done_callback(on_end or self.tasks.discard)
         return task
-
-    def resolve_scope(self, source: Any) -> str | LayerResponse:
-        """The scope of a key, or the response that refuses the request."""
-        try:
-            scope = self._scope_of(source)
-        except Exception:
-            log.exception("the scope function raised; the request was refused")
-            return problem_response("INTERNAL_ERROR", _NOT_DONE)
-        if scope is not None and not isinstance(scope, str):
-            log.error("the scope function returned %s instead of str; the request was refused", type(scope).__name__)
-            return problem_response("INTERNAL_ERROR", _NOT_DONE)
-        if not scope:
-            message = "an Idempotency-Key requires an authenticated client: the request was not done; authenticate"
-            return problem_response("UNAUTHORIZED", message)
-        return scope
 
     async def acquire_key(
         self, key: str, scope: str, fingerprint: bytes, window: timedelta | None
@@ -178,18 +115,71 @@ class IdempotencyLayer:
                 key=checked_key(key),
                 fingerprint=fingerprint,
                 ttl_ms=None if window is None else window_ms(window),
-                lease_ms=self._lease_ms or ledger.lease_ms,
+                lease_ms=self.rules.lease_ms or ledger.lease_ms,
             )
-            if isinstance(reserved, PreparedKeyHeld):
-                return reserved
-            decode = _decode_replay_cached if len(reserved.receipt) <= CACHED_REPLAY_BYTES_MAX else _decode_replay
-            return decode(reserved.receipt, reserved.expires_at)
+            return reserved if isinstance(reserved, PreparedKeyHeld) else decode_replay(reserved)
         except OnejobError as error:
-            return error_response(error, mismatch_status=self.mismatch_status)
+            return self.rules.respond_to_error(error)
 
-    def replayable_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        replayable = self._replayable_headers
-        return tuple([(lower, value) for name, value in headers if (lower := name.lower()) in replayable])
+
+class HeldRequest:
+    """A request whose key is held: the lease is renewed from now on, until the key is settled."""
+
+    __slots__ = ("_layer", "_ledger", "_renewal_timer", "key")
+
+    def __init__(self, layer: IdempotencyLayer, key: PreparedKeyHeld, on_lease_lost: OnLeaseLost) -> None:
+        self._layer = layer
+        self._ledger = layer.ledger
+        self._renewal_timer = layer.renewal_timer
+        self.key = key
+        self._renewal_timer.begin(key, on_lease_lost)
+
+    async def commit(self, receipt: bytes) -> tuple[bytes, bytes] | LayerResponse:
+        """Store the response: its Idempotency-Expires header, or, if that failed, the response to send instead."""
+        ledger, key = self._ledger, self.key
+        is_retried = False
+        try:
+            try:
+                settled = await ledger.settle_prepared(key, _COMMIT, receipt)
+            except OnejobError as error:
+                if not error.retryable:
+                    raise
+                settled = await settle_with_retries(lambda: ledger.settle_prepared(key, _COMMIT, receipt))
+        except OnejobError as error:
+            log.error("storing a response failed: %s", error)
+            if is_retried := error.retryable:
+                self._layer.start_task(self._retry_commit(receipt))
+            return unavailable_response(error)
+        finally:
+            # Also after a cancellation: the commit goes on in the gate, and a FAIL sent now could overtake it.
+            if not is_retried:
+                self.stop_renewing()
+        return expires_header(settled.record.expires_at)
+
+    async def fail(self) -> None:
+        """Release the key, so that the request can be retried."""
+        self.stop_renewing()
+        # If this fails, the lease expires by itself, only later.
+        with suppress(OnejobError):
+            await self._ledger.settle_prepared(self.key, _FAIL)
+
+    def stop_renewing(self) -> None:
+        self._renewal_timer.end(self.key.holder)
+
+    async def _retry_commit(self, receipt: bytes) -> None:
+        """Retry the commit of a request that has run, while its lease is renewed."""
+        try:
+            for _ in range(COMMIT_RETRIES_MAX):
+                await asyncio.sleep(COMMIT_RETRY_SECONDS)
+                try:
+                    await self._ledger.settle_prepared(self.key, _COMMIT, receipt)
+                    return
+                except OnejobError as error:
+                    if not error.retryable:
+                        log.error("storing a response failed for good: %s", error)
+                        return
+        finally:
+            self.stop_renewing()
 
 
 def refuse_second_process() -> None:
@@ -208,8 +198,8 @@ _checked_processes: dict[int, socket.socket | None] = {}
 
 
 def _is_started_by_a_server() -> bool:
-    """True in the processes of `uvicorn --workers` and `--reload`, of hypercorn and of gunicorn."""
-    return multiprocessing.parent_process() is not None or "gunicorn.arbiter" in sys.modules
+    """True in the processes of `uvicorn --workers` and `--reload`, of hypercorn, of gunicorn and of uWSGI."""
+    return multiprocessing.parent_process() is not None or not _SERVER_MODULES.isdisjoint(sys.modules)
 
 
 def _mark_process() -> socket.socket | None:
@@ -225,17 +215,3 @@ def _mark_process() -> socket.socket | None:
         log.error("refused: %s", _SECOND_PROCESS)  # a server may not show why its worker did not start
         raise StoreRefused(_SECOND_PROCESS) from None
     return mark
-
-
-@lru_cache(CACHED_TIMESTAMPS_MAX)
-def iso_timestamp(ms: int) -> bytes:
-    """Cached, because responses that were committed together expire together."""
-    return to_utc(ms).isoformat().encode()
-
-
-def _decode_replay(receipt: bytes, expires_at: int) -> LayerResponse:
-    return replay_response(unpack_response(receipt), iso_timestamp(expires_at))
-
-
-# A retry often replays the response that was replayed just before. The cache is keyed by all that the response depends on.
-_decode_replay_cached = lru_cache(CACHED_REPLAYS_MAX)(_decode_replay)

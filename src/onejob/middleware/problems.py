@@ -64,9 +64,8 @@ def unavailable_response(error: BaseException) -> LayerResponse:
     return problem_response("SERVICE_UNAVAILABLE", message, retry_after=wait)
 
 
-def replay_response(stored: StoredResponse, expires: bytes) -> LayerResponse:
+def replay_response(stored: StoredResponse, expires_header: tuple[bytes, bytes]) -> LayerResponse:
     """The stored response; a 410 if only its tombstone was stored."""
-    expires_header = (b"idempotency-expires", expires)
     if stored.body is None:
         message = "this request was done, but its response was a stream or too large to store; do not retry it"
         gone = problem_response("RESPONSE_NOT_RETAINED", message, originalStatus=stored.status)

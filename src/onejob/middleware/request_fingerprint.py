@@ -1,10 +1,8 @@
 """The fingerprint of a request, and the scope of its key."""
 
-import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import canonical_json, fingerprint
@@ -13,7 +11,6 @@ from onejob.core.identity import FORBIDDEN_CHARACTERS, NAME_CHARS_MAX
 RECORD_TYPE = "http"
 SCOPE_PREFIX = "http:"
 HASHED_PREFIX = "sha256:"
-ON_LOOP_BYTES_MAX = 64 << 10
 CACHED_BODY_BYTES_MAX = 2048
 CACHE_ENTRIES_MAX = 1024
 # Headers that change what a request asks for. Without them the fingerprint is as if they did not exist.
@@ -43,8 +40,8 @@ def scope_name(given: str, prefix: str = SCOPE_PREFIX) -> str:
 
 def compute_fingerprint(
     method: str, path: str, query: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
-) -> bytes | Coroutine[Any, Any, bytes]:
-    """The fingerprint of method, path, query, some headers and body; for a large body a coroutine that uses a thread."""
+) -> bytes:
+    """The fingerprint of method, path, query, some headers and body."""
     content_type, compared = b"", []
     for name, value in headers:
         if name == b"content-type":
@@ -54,9 +51,7 @@ def compute_fingerprint(
     args = method, path, query, content_type, tuple(sorted(compared)), body
     if len(body) <= CACHED_BODY_BYTES_MAX:
         return _fingerprint_cached(*args)
-    if len(body) <= ON_LOOP_BYTES_MAX:
-        return _fingerprint_now(*args)
-    return asyncio.to_thread(_fingerprint_now, *args)
+    return _fingerprint_now(*args)
 
 
 def _fingerprint_now(
