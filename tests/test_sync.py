@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
+from types import ModuleType
 
 import pytest
 
@@ -118,3 +119,16 @@ def test_pages_can_be_iterated() -> None:
         assert (len(jobs), len(keys), jobs[0].has_ended) == (2, 2, False)
         assert {history.key for page in (keys, queue.keys(cursor=keys.next)) for history in page} == {"0", "1", "2"}
         assert (queue.jobs(before=jobs.next).next, queue.keys(cursor=keys.next).next) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "function"), [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")]
+)
+def test_green_threads_are_refused_before_they_block_each_other(
+    monkeypatch: pytest.MonkeyPatch, module: str, function: str
+) -> None:
+    patched = ModuleType(module)
+    setattr(patched, function, lambda name: name in ("threading", "thread"))
+    monkeypatch.setitem(sys.modules, module, patched)
+    with pytest.raises(onejob.errors.StoreRefused, match="gthread"):
+        onejob.sync.open("memory://")

@@ -5,6 +5,7 @@ A background thread runs one event loop for all threads of the process, so their
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import suppress
@@ -12,14 +13,14 @@ from datetime import timedelta
 from functools import wraps
 from threading import Lock, Thread
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.credentials import Role
 from .core.identity import Actor
 from .core.views import HeldKey, Receipt
 from .engine import Durability
 from .engines.gate import CacheStats
-from .errors import OnejobError, Unavailable, Unknown
+from .errors import OnejobError, StoreRefused, Unavailable, Unknown
 from .ledger import Ledger as AsyncLedger
 from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
@@ -43,10 +44,24 @@ def _blocking(
     return call
 
 
+def _refuse_green_threads() -> None:
+    """Refuse gevent and eventlet where they have replaced threads: an event loop in a green thread blocks all others."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    is_patched = (gevent is not None and gevent.is_module_patched("threading")) or (
+        eventlet is not None and eventlet.is_monkey_patched("thread")
+    )
+    if is_patched:
+        raise StoreRefused(
+            "gevent or eventlet has replaced the threads of this process, and the ledger needs a real one: "
+            "use a server with threads, such as gunicorn --worker-class gthread"
+        )
+
+
 class LoopThread:
     """An event loop in a thread of its own, for coroutines of all other threads."""
 
     def __init__(self) -> None:
+        _refuse_green_threads()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="onejob-loop", daemon=True)
         self._pid = os.getpid()
@@ -215,9 +230,24 @@ class SyncLedger:
     def async_ledger(self) -> AsyncLedger:
         return self._ledger
 
-    def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine of the asynchronous ledger on its loop, and block until it has ended."""
-        return self._loop.result(self._loop.start(work))
+    def run(self, work: Coroutine[Any, Any, R], *, on_abandoned: Callable[[R], object] | None = None) -> R:
+        """Run a coroutine of the asynchronous ledger on its loop, and block until it has ended.
+
+        If this thread is interrupted meanwhile, the coroutine goes on, and `on_abandoned` is called on the loop with its
+        result.
+        """
+        if on_abandoned is None:
+            return self._loop.result(self._loop.start(work))
+        call = _AbandonableCall(work, on_abandoned)
+        try:
+            return self._loop.result(self._loop.start(call.run()))
+        except Unavailable:
+            work.close()  # it was refused before it began, or it has ended
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            with suppress(Unavailable):  # the loop has ended, and the coroutine with it
+                self._loop.start(call.abandon())
+            raise
 
     def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "SyncLedger":
         other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
@@ -234,6 +264,28 @@ class SyncLedger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _AbandonableCall(Generic[R]):
+    """A coroutine whose result is given to `on_abandoned` if nobody waits for it any more, before or after its end."""
+
+    def __init__(self, work: Coroutine[Any, Any, R], on_abandoned: Callable[[R], object]) -> None:
+        self._work = work
+        self._on_abandoned = on_abandoned
+        self._is_abandoned = False
+        self._results: list[R] = []
+
+    async def run(self) -> R:
+        result = await self._work
+        self._results.append(result)
+        if self._is_abandoned:
+            self._on_abandoned(result)
+        return result
+
+    async def abandon(self) -> None:
+        self._is_abandoned = True
+        for result in self._results:
+            self._on_abandoned(result)
 
 
 class SyncApiKeys:
