@@ -133,6 +133,12 @@ def _add_worker(commands: Subparsers) -> None:
         commands, "worker", "Run jobs with the handlers of an app.", "onejob worker shop.jobs:app --concurrency 20"
     )
     command.add_argument("app", metavar="MODULE:APP", help="the onejob.App, as shop.jobs:app")
+    add_worker_arguments(command)
+    command.add_argument("--engine", metavar="URL", help=f"default: ONEJOB_ENGINE, else {URL_DEFAULT}")
+
+
+def add_worker_arguments(command: ArgumentParser) -> None:
+    """The options of every command that runs a worker."""
     _add_concurrency_argument(command)
     command.add_argument(
         "--types", metavar="A,B", help="run only jobs of these types; default: all that the app has handlers for"
@@ -151,7 +157,6 @@ def _add_worker(commands: Subparsers) -> None:
         metavar="DURATION",
         help="how long handlers may continue after a shutdown signal; default: 20s",
     )
-    command.add_argument("--engine", metavar="URL", help=f"default: ONEJOB_ENGINE, else {URL_DEFAULT}")
     command.add_argument("--tenant", metavar="NAME", help="run only jobs of this tenant; default: all, in turn")
     command.add_argument("--json", action="store_true", help="print the readiness and summary lines in JSON")
 

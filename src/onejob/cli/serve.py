@@ -15,7 +15,7 @@ from onejob.http.responses import error_out
 from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
 from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
-from onejob.worker.app import load_app
+from onejob.worker.app import App, load_app
 from onejob.worker.worker import Worker
 
 from .exit_codes import DONE, INTERRUPTED, UNAVAILABLE, USAGE_ERROR
@@ -48,6 +48,11 @@ def _warn_of_exposed_secrets(path: str, log_format: LogFormat) -> None:
 
 
 def run_worker(options: Namespace) -> int:
+    return run_app(load_app(options.app), options.engine or CliSettings.from_env().engine or URL_DEFAULT, options)
+
+
+def run_app(app: App, url: str, options: Namespace) -> int:
+    """Run the jobs of an app until a signal; the options are those of `onejob worker`."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     limits = {
         "concurrency": options.concurrency,
@@ -56,9 +61,7 @@ def run_worker(options: Namespace) -> int:
         "lease": options.lease,
         "drain": options.drain,
     }
-    app = load_app(options.app)
     settings = CliSettings.from_env()
-    url = options.engine or settings.engine or URL_DEFAULT
     retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
 
     async def run() -> int:

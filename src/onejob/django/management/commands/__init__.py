@@ -1,0 +1,1 @@
+"""One module for each command: Django finds them by their names."""
