@@ -1,4 +1,4 @@
-"""uvicorn in its own process, which can be killed, and an HTTP client that can disconnect early."""
+"""uvicorn or gunicorn in its own process, which can be killed, and an HTTP client that can disconnect early."""
 
 import asyncio
 import json
@@ -49,7 +49,8 @@ class Server:
         return (self._folder / "log").read_text()
 
     def kill(self) -> None:
-        self._process.kill()
+        """Kill the server with its worker processes."""
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
 
     async def send_request(
@@ -77,26 +78,37 @@ class Server:
         return HttpResponse(int(first.split()[1]), received, rest)
 
 
+# The same application behind each form of the middleware, by its import path.
+APPS = {
+    "asgi": "tests.middleware.counting_apps:app",
+    "fastapi": "tests.middleware.counting_apps:fastapi_app",
+    "wsgi": "tests.middleware.counting_flask:app",
+    "django": "tests.middleware.counting_django:app",
+}
+WSGI_APPS = ("wsgi", "django")
+THREADS = 40
+
+
+def server_command(app: str, fd: int) -> list[str]:
+    if app in WSGI_APPS:
+        gunicorn = [sys.executable, "-m", "gunicorn", APPS[app], "--worker-class", "gthread", "--threads", str(THREADS)]
+        return [*gunicorn, "--bind", f"fd://{fd}", "--graceful-timeout", "1"]
+    return [sys.executable, "-m", "uvicorn", APPS[app], "--fd", str(fd)]
+
+
 @contextmanager
-def run_server(folder: Path, store: str, app: str = "app", *arguments: str, **environment: str) -> Iterator[Server]:
+def run_server(folder: Path, store: str, app: str = "asgi", *arguments: str, **environment: str) -> Iterator[Server]:
     with socket.socket() as listener, (folder / "log").open("ab") as log:
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)
         port = listener.getsockname()[1]
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            f"tests.middleware.counting_apps:{app}",
-            "--fd",
-            str(listener.fileno()),
-        ]
         process = subprocess.Popen(
-            [*command, "--log-level", "critical", *arguments],
+            [*server_command(app, listener.fileno()), "--log-level", "critical", *arguments],
             cwd=REPOSITORY,
             env=os.environ | {"COUNTED_FOLDER": str(folder), "COUNTED_STORE": store} | environment,
             pass_fds=(listener.fileno(),),
             stderr=log,
+            start_new_session=True,
         )
     try:
         yield Server(folder, port, process)
@@ -105,5 +117,5 @@ def run_server(folder: Path, store: str, app: str = "app", *arguments: str, **en
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)

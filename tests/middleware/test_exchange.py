@@ -1,4 +1,4 @@
-"""Cancellations, lost leases and failing stores while a request runs; options, rules and stored responses."""
+"""What only ASGI has: cancellation, lifespan, extensions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,8 +11,7 @@ import pytest
 import onejob
 from onejob.clock import SystemClock
 from onejob.engines.memory import MemoryEngine
-from onejob.middleware import IdempotencyMiddleware, Rule, Verdict
-from onejob.middleware.stored_response import StoredResponse, pack_response, unpack_response
+from onejob.middleware import IdempotencyMiddleware, Verdict
 from onejob.testing import FaultyEngine, open_ledger
 
 Send = Callable[[Any], Any]
@@ -76,19 +75,6 @@ async def test_a_server_that_cancels_does_not_stop_the_handler_and_its_verdict_i
     assert handler.runs == 1
 
 
-async def test_a_handler_that_lost_its_lease_is_cancelled_and_its_response_is_not_sent(
-    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def raise_lease_lost(*_: Any) -> None:
-        raise onejob.LeaseLost("taken over")
-
-    monkeypatch.setattr(onejob.Ledger, "renew", raise_lease_lost)
-    handler = Handler()
-    sent = await asyncio.wait_for(ask(wrap(handler, queue, lease=timedelta(milliseconds=120))), 10)
-    assert sent[0]["status"] == 503
-    assert handler.runs == 1
-
-
 async def test_a_handler_stops_when_its_lease_is_over_although_the_store_does_not_answer() -> None:
     """So it has stopped before another process can run the request again."""
     engine = MemoryEngine()
@@ -131,30 +117,6 @@ async def test_a_claim_that_is_answered_after_its_lease_runs_nothing() -> None:
     assert ((await ask(app))[0]["status"], handler.runs) == (503, 0)
     assert ((await ask(app))[0]["status"], handler.runs) == (200, 1)
     await queue.aclose()
-
-
-async def test_a_verdict_that_cannot_be_stored_is_retried_later(
-    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handler = Handler()
-    handler.go.set()
-    app = wrap(handler, queue)
-    settle = onejob.Ledger.settle_prepared
-    failures_left = 6
-
-    async def settle_with_failures(self: Any, *args: Any) -> Any:
-        nonlocal failures_left
-        failures_left -= 1
-        if failures_left >= 0:
-            raise onejob.Unavailable("the store is unavailable")
-        return await settle(self, *args)
-
-    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_with_failures)
-    assert (await ask(app))[0]["status"] == 503
-    while (again := await ask(app))[0]["status"] == 409:
-        await asyncio.sleep(0.05)
-    assert again[1]["body"] == b"done"
-    assert handler.runs == 1
 
 
 async def test_requests_share_a_timer_and_only_long_ones_are_renewed(
@@ -275,24 +237,6 @@ async def test_headers_from_a_generator_are_sent_and_replayed(queue: onejob.Ledg
         assert body["body"] == b"done"
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-async def test_a_claim_whose_answers_were_lost_is_given_back_to_its_holder(lost: int) -> None:
-    engine = FaultyEngine(MemoryEngine())
-    queue = open_ledger(engine, clock=SystemClock())
-    handler = Handler()
-    handler.go.set()
-    app = wrap(handler, queue)
-    for _ in range(lost):
-        engine.fail_after(100)
-        assert (await ask(app))[0]["status"] == 503
-        engine.clear_faults()
-    first, other = await asyncio.gather(ask(app), ask(app))
-    assert sorted((first[0]["status"], other[0]["status"])) in ([200, 200], [200, 409])
-    assert (await ask(app))[0]["status"] == 200
-    assert handler.runs == 1
-    await queue.aclose()
-
-
 async def test_a_claim_that_was_cancelled_is_given_back_to_its_holder(queue: onejob.Ledger) -> None:
     handler = Handler()
     handler.go.set()
@@ -305,65 +249,3 @@ async def test_a_claim_that_was_cancelled_is_given_back_to_its_holder(queue: one
     assert handler.runs == 0
     assert (await ask(app))[0]["status"] == 200
     assert handler.runs == 1
-
-
-async def test_an_incomplete_response_releases_the_key(
-    queue: onejob.Ledger,
-) -> None:
-    async def app(scope: Any, receive: Any, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-
-    once = wrap(app, queue)
-    assert await ask(once) == []
-    assert await ask(once) == []
-
-
-async def test_the_table_of_verdicts_can_be_changed(queue: onejob.Ledger) -> None:
-    handler = Handler()
-    handler.go.set()
-    app = wrap(handler, queue, verdicts={200: Verdict.FAIL})
-    await ask(app)
-    await ask(app)
-    assert handler.runs == 2
-    with pytest.raises(onejob.Invalid):
-        wrap(handler, queue, verdicts={200: Verdict.REJECT})
-
-
-async def test_unsafe_options_are_refused_at_construction(queue: onejob.Ledger) -> None:
-    with pytest.raises(TypeError):
-        IdempotencyMiddleware(Handler(), queue)  # type: ignore[call-arg]  # scope is missing
-    for where in ("GET /**", "POST", "/orders", "POST orders"):
-        with pytest.raises(onejob.Invalid):
-            Rule(where)
-    with pytest.raises(onejob.Invalid):
-        Rule("POST /orders", window=timedelta(milliseconds=500))
-    with pytest.raises(onejob.Invalid):
-        wrap(Handler(), queue, lease=timedelta(0))
-    with pytest.raises(onejob.Invalid):
-        wrap(Handler(), queue, headers=["Set-Cookie"])
-
-
-@pytest.mark.parametrize(
-    ("where", "path", "covered"),
-    [
-        ("POST /orders", "/orders", True),
-        ("POST /orders", "/orders/1", False),
-        ("PUT|post /orders/*", "/orders/1", True),
-        ("POST /orders/*", "/orders/1/2", False),
-        ("POST /**", "/orders/1/2", True),
-        ("POST /a.c", "/abc", False),
-        ("PUT /orders", "/orders", False),
-    ],
-)
-def test_a_rule_covers_methods_and_paths(where: str, path: str, covered: bool) -> None:
-    assert Rule(where).covers("POST", path) is covered
-
-
-def test_a_stored_response_is_read_back_and_a_newer_format_is_refused() -> None:
-    stored = StoredResponse(201, ((b"location", b"/1"),), b"\x00\xff")
-    assert unpack_response(pack_response(stored)) == stored
-    assert unpack_response(pack_response(StoredResponse(200, (), b"x" * (1 << 20)))) == StoredResponse(200)
-    for receipt in (b"", b"\x02", b"\x01\xc1", b"{}"):
-        with pytest.raises(onejob.Outdated):
-            unpack_response(receipt)

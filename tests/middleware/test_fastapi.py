@@ -11,7 +11,7 @@ from tests.middleware.servers import Server, run_server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("fastapi")
-    with run_server(folder, f"sqlite:///{folder / 'keys.db'}", "fastapi_app") as running:
+    with run_server(folder, f"sqlite:///{folder / 'keys.db'}", "fastapi") as running:
         yield running
 
 
