@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, get_type_hints
 
-from msgspec import json
+from msgspec import Struct, json
 from msgspec.structs import astuple, fields
 
+from onejob.core.batch import Changes
 from onejob.core.facts import KINDS, U64, Fact, Kind, NewerFormat
 
 _SIGNED_MAX = 2**63 - 1
@@ -44,6 +45,26 @@ def fact_to_row(fact: Fact) -> Sequence[Any]:
     for index, convert in converts:
         values[index] = convert(values[index])
     return values
+
+
+class RowChanges(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The changes of a batch as rows. A row begins with the id of its fact."""
+
+    inserts: dict[Kind, list[Sequence[Any]]]
+    updates: dict[Kind, list[tuple[Sequence[Any], int]]]  # with the version that is replaced
+    deletes: dict[Kind, list[tuple[bytes, int]]]
+    attachments: list[tuple[bytes, int, int, bytes]]  # job id, kind, index, data
+    trims: list[tuple[bytes, int, int]]
+
+
+def to_row_changes(changes: Changes) -> RowChanges:
+    return RowChanges(
+        {kind: [fact_to_row(fact) for fact in facts] for kind, facts in changes.inserts.items()},
+        {kind: [(fact_to_row(fact), was) for fact, was in pairs] for kind, pairs in changes.updates.items()},
+        {kind: [(fact.id, was) for fact, was in pairs] for kind, pairs in changes.deletes.items()},
+        [(add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in changes.attachments],
+        [(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims],
+    )
 
 
 def check_storable(fact: Fact) -> None:
