@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, get_type_hints
 
-from msgspec import Struct, json
+from msgspec import NODEFAULT, Struct, json
 from msgspec.structs import astuple, fields
 
 from onejob.core.batch import Changes
@@ -67,6 +67,16 @@ def to_row_changes(changes: Changes) -> RowChanges:
     )
 
 
+def complete_row(kind: Kind, row: Sequence[Any]) -> Sequence[Any]:
+    """A row of an older version, with the defaults of the fields that were added since."""
+    cls, names = _FIELDS[kind]
+    if len(row) == len(names):
+        return row
+    if len(row) > len(names):
+        raise NewerFormat(f"a {cls.__name__} has fields that this program does not know; upgrade this program")
+    return (*row, *_DEFAULTS[cls][len(row) :])
+
+
 def check_storable(fact: Fact) -> None:
     """Refuse what no store can hold: integers beyond 64 bits, texts that have no UTF-8 form."""
     for value in fact_to_row(fact):
@@ -107,3 +117,15 @@ for _cls, _names in _FIELDS.values():
     _both = [(index, *_conversions(_hints[name])) for index, name in enumerate(_names)]
     _TO_ROW[_cls] = [(index, to) for index, to, _ in _both if to is not None]
     _FROM_ROW[_cls] = [(index, back) for index, _, back in _both if back is not None]
+
+# As rows; a field without a default has None, and was there from the beginning.
+_DEFAULTS: dict[type[Any], list[Any]] = {}
+for _cls, _names in _FIELDS.values():
+    _values = [
+        None if field.required else field.default_factory() if field.default is NODEFAULT else field.default
+        for field in fields(_cls)
+    ]
+    for _index, _to in _TO_ROW[_cls]:
+        if _values[_index] is not None:
+            _values[_index] = _to(_values[_index])
+    _DEFAULTS[_cls] = _values

@@ -405,10 +405,10 @@ class SqliteStore:
         return [
             fact_from_row(request.kind, row)
             for start in range(0, len(request.ids), _IDS_MAX)
-            for row in self._select(request.kind, request.ids[start : start + _IDS_MAX])
+            for row in self.select(request.kind, request.ids[start : start + _IDS_MAX])
         ]
 
-    def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
+    def select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
         # The last id is repeated up to a power of two: fewer lengths, fewer prepared statements.
         padded = ids + ids[-1:] * ((1 << (len(ids) - 1).bit_length()) - len(ids))
         marks = f"({','.join('?' * len(padded))})"
