@@ -91,6 +91,7 @@ class BucketEngine(EngineBase):
         display: str = "the bucket",
         run: Run | None = None,
     ) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._objects = objects
         self._clock = clock
         self._ids = ids or SystemIds()
@@ -100,7 +101,7 @@ class BucketEngine(EngineBase):
         self._run_in_thread = run
         self._replica = Replica(replica_file, self._time.latest_ms, view=view is not ViewMode.OFF)
         self._view_mode = view
-        self._view = ViewWriter(objects, self._replica, self._run)
+        self._view = ViewWriter(objects, self._replica, self._run, self._spawn)
         self._keeper = Keeper(objects, self._replica, self._run, self._time.latest_ms)
         self._lock = asyncio.Lock()
         self._ordinals = count(1)
@@ -110,7 +111,6 @@ class BucketEngine(EngineBase):
         self._date = 0  # the last that the store told
         self._must_reopen = True
         self._check: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
         self._closed = False
         self.info = EngineInfo(
@@ -370,7 +370,7 @@ class BucketEngine(EngineBase):
         ordinal = next(self._ordinals)
         position = self._replica.state.position + 1
         found = await self._find_newer(position)
-        if found is None and not self._must_reopen and self._replica.state.position + 1 == position:
+        if found is None and not self._must_reopen:
             self._prove(ordinal)
             return
         async with self._lock:  # behind a batch of this process that may be about to take the position
@@ -457,7 +457,7 @@ class BucketEngine(EngineBase):
         if await self._continues_log(self._replica.state, safe_from, has_snapshots=bool(snapshots)):
             return
         for snapshot in reversed(snapshots[-2:]):
-            if await load_snapshot(self._objects, self._replica, self._run, snapshot):
+            if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
                 return
         if snapshots:
             raise StoreRefused(

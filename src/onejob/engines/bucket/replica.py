@@ -148,6 +148,7 @@ class Replica:
         self._store: SqliteStore | None = None
         self._reads: SqliteStore | None = None
         self._written: list[tuple[str, int]] = []  # of the view, not yet noted
+        self._decided_at = 0
         self.ledger_id = ""
         self.state = _NOTHING
 
@@ -209,7 +210,7 @@ class Replica:
         except BaseException:
             writer.close()
             raise
-        self._store = SqliteStore(writer, self.now, ledger)
+        self._store = SqliteStore(writer, lambda: self._decided_at, ledger)
         self._reads = SqliteStore(reader, self.now, ledger)
         self._refresh()
 
@@ -255,7 +256,7 @@ class Replica:
         store = self._writer()
         store.rollback()
         store.begin()
-        at = self.now()
+        self._decided_at = at = self.now()  # one time for the batch and its entry
         parts: list[LogPart] = []
         payloads: list[Payload] = []
 

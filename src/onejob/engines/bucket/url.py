@@ -160,11 +160,11 @@ def open_objects(url: BucketUrl, clock: Clock) -> ObjectStore:
     if url.scheme == "file":
         Path(url.prefix).mkdir(parents=True, exist_ok=True, mode=0o700)
         return ObstoreObjects(store.LocalStore(url.prefix), LocalDates(clock))
-    quick, patient = (_open_store(url, seconds) for seconds in (REQUEST_SECONDS, _LARGE_SECONDS))
+    quick, patient = (open_store(url, seconds) for seconds in (REQUEST_SECONDS, _LARGE_SECONDS))
     return ObstoreObjects(quick, _date_source(url), patient=patient)
 
 
-def _open_store(url: BucketUrl, seconds: int) -> Any:
+def open_store(url: BucketUrl, seconds: int = REQUEST_SECONDS) -> Any:
     from obstore import store
 
     options: dict[str, Any] = {

@@ -15,12 +15,14 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
+import apsw
 from msgspec import Raw, Struct, json
 
 from onejob.core.facts import Job, Record
 from onejob.core.identity import format_job_id, record_id
 from onejob.core.states import IdempotencyStatus
 from onejob.core.timestamps import to_utc
+from onejob.errors import OnejobError
 
 from .objects import ObjectStore, RequestFailed
 
@@ -163,13 +165,15 @@ class ViewSource(Protocol):
 
 
 Run = Callable[..., Coroutine[Any, Any, Any]]
+Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 
 class ViewWriter:
     """Writes what the log has changed; one writer per process, so that an object is never overwritten by an older state."""
 
-    def __init__(self, objects: ObjectStore, source: ViewSource, run: Run) -> None:
+    def __init__(self, objects: ObjectStore, source: ViewSource, run: Run, spawn: Spawn) -> None:
         self._objects = objects
+        self._spawn = spawn
         self._source = source
         self._run = run
         self._busy: set[str] = set()
@@ -181,8 +185,7 @@ class ViewWriter:
 
     async def write_before_reply(self, names: Sequence[str]) -> None:
         """Write the objects of a batch; after a while it goes on behind the reply."""
-        task = asyncio.ensure_future(self._write(names))
-        await asyncio.wait({task}, timeout=HOLD_SECONDS)
+        await asyncio.wait({self._spawn(self._write(names))}, timeout=HOLD_SECONDS)
 
     def queue(self, names: Iterable[str]) -> None:
         self._queue.update(dict.fromkeys(names))
@@ -212,18 +215,23 @@ class ViewWriter:
     async def _write(self, names: Sequence[str]) -> bool:
         """True if all of them are written. An object that is being written now is written again afterwards."""
         mine = [name for name in names if name not in self._busy]
-        self.queue(name for name in names if name in self._busy)
         self._busy.update(mine)
+        written: list[ViewObject] = []
         try:
-            rendered = await self._run(self._source.render_view, mine)
+            rendered: list[ViewObject] = await self._run(self._source.render_view, mine)
             results = await asyncio.gather(*(self._put(one) for one in rendered))
             written = [one for one, done in zip(rendered, results, strict=True) if done]
+            self._failed = len(written) < len(rendered)
             await self._run(self._source.clear_pending_view, written)
+            missing = {one.name for one in rendered} - {one.name for one in written}
+        except (apsw.Error, OSError, OnejobError) as error:
+            log.warning("the view could not be written, will retry: %s", error)
+            self._failed, missing = True, set(mine)
         finally:
             self._busy.difference_update(mine)
-        self._failed = not all(results)
-        self.queue(one.name for one, done in zip(rendered, results, strict=True) if not done)
-        return not self._failed and len(mine) == len(names)
+        missing.update(name for name in names if name not in mine)
+        self.queue(missing)
+        return not missing
 
     async def _put(self, one: ViewObject) -> bool:
         async with self._slots:
