@@ -79,6 +79,7 @@ async def _race(rng: Random, engines: list[BucketEngine]) -> None:
         reply = (await rng.choice(engines).execute([submit(key, ttl_ms=3_600_000)]))[0]
         assert isinstance(reply, (Created, Replayed)), reply
         created[key] += isinstance(reply, Created)
+        assert reply.job is not None
         jobs[key].add(format_job_id(reply.job.id))
         found = (await rng.choice(engines).execute([LookUpKey(tenant=TENANT, record_id=key_id(key))]))[0]
         assert isinstance(found, Found), f"{key} was answered, then not found"

@@ -13,12 +13,13 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
 from onejob.core.timestamps import to_ms
 from onejob.engine import Durability
-from onejob.engines import is_postgres, open_engine, redact_password
+from onejob.engines import is_bucket, is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
 from onejob.settings import CliSettings
 
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
+from .doctor_bucket import check_bucket
 from .doctor_postgres import check_postgres
 from .doctor_sqlite import check_file, check_folder
 from .findings import Examination, Finding, build_examination, fail, none_failed, ok, render_examination, warn
@@ -103,7 +104,9 @@ def check_engine(url: str) -> Iterator[Finding]:
     yield _check_durability(durability)
     if warning:
         yield warn("failover", *warning.rsplit("; ", 1))
-    yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
+    yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url) or is_bucket(url))
+    if is_bucket(url):
+        yield from check_bucket(url)
 
 
 def check_sqlite_store(file: Path) -> Iterator[Finding]:

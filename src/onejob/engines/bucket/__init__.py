@@ -26,19 +26,29 @@ from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.command import Command
-from onejob.core.facts import Attachment, NewerFormat
+from onejob.core.facts import Attachment, Kind, NewerFormat
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.sqlite import WorkerThread
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 
-from .log import StoreTime, decode_entry, encode_entry, log_name, nonce_of, position_of, read_or_create_ledger
+from .log import LogPart, StoreTime, decode_entry, encode_entry, log_name, nonce_of, position_of, read_or_create_ledger
 from .objects import NothingSent, ObjectStore, RequestFailed, prove_create_if_absent
-from .replica import BrokenLog, Decided, LogState, Payload, Replica, ReplicaFile, ViewChanges, to_engine_error
-from .snapshots import Keeper, find_snapshots, load_snapshot
+from .replica import (
+    ERASURE_POLICY_ID,
+    BrokenLog,
+    Decided,
+    LogState,
+    Payload,
+    Replica,
+    ReplicaFile,
+    ViewChanges,
+    to_engine_error,
+)
+from .snapshots import DATE_MS, Erasure, Keeper, find_snapshots, load_snapshot
 from .url import ViewMode, open_objects, parse_bucket_url
-from .view import ViewWriter
+from .view import ViewRepair, ViewWriter, repair_view
 
 T = TypeVar("T")
 Run = Callable[..., Coroutine[Any, Any, Any]]
@@ -57,6 +67,7 @@ _PAUSE_SECONDS_MAX: Final = 1.0
 _GETS_AT_ONCE: Final = 32
 _ATTEMPTS_MAX: Final = 10_000
 _VIEW_REPAIR_ENTRIES: Final = 256
+_KEEP_SECONDS: Final = 600.0
 _CURSOR_NAME: Final = "view/cursor"
 VIEW_CLOSE_SECONDS: Final = 2.0
 WINDOW_MS: Final = 30 * 86_400_000
@@ -112,6 +123,7 @@ class BucketEngine(EngineBase):
         self._must_reopen = True
         self._check: asyncio.Task[None] | None = None
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
+        self._erased_at = 0  # the last purge whose bytes are known to be gone
         self._closed = False
         self.info = EngineInfo(
             name="bucket",
@@ -152,6 +164,7 @@ class BucketEngine(EngineBase):
         if self._view_mode is not ViewMode.OFF:
             self._spawn(self._view.run())
             self._spawn(self._repair_view())
+        self._spawn(self._keep_periodically())
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -193,6 +206,24 @@ class BucketEngine(EngineBase):
     async def barrier(self, tenant: str, user: str | None = None) -> None:
         """Return at once: whoever has decided before a change of the limit finds its position taken, and decides again."""
         self._check_open()
+
+    async def examine_erasure(self) -> Erasure | None:
+        """What is left of facts that were purged; None: nothing was, or everything is gone. For `onejob doctor`."""
+        await self._confirm()
+        requested_at = await self._run(self._replica.erasure_requested_at)
+        erasure = await self._retry(lambda: self._keeper.examine_erasure(requested_at)) if requested_at else None
+        return erasure if erasure is not None and erasure.remaining else None
+
+    @property
+    def has_view(self) -> bool:
+        return self._view_mode is not ViewMode.OFF
+
+    async def repair_view(self) -> ViewRepair:
+        """Compare every object of the view with the log, and write or delete what differs; for `onejob doctor`."""
+        await self._confirm()
+        await self._view.write_all_pending()
+        position = self._replica.state.position
+        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, position))
 
     async def aclose(self) -> None:
         if self._closed:
@@ -307,6 +338,8 @@ class BucketEngine(EngineBase):
             self._spawn(self._delete_quietly(dropped))
         if self._keeper.is_due(self._replica.state):
             self._spawn(self._keep())
+        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(decided.parts)):
+            self._spawn(self._erase_soon())
         if self._view_mode is not ViewMode.OFF and self._replica.state.position % _VIEW_REPAIR_ENTRIES == 0:
             self._spawn(self._repair_view())
         return changes
@@ -452,9 +485,8 @@ class BucketEngine(EngineBase):
 
     async def _follow_from_snapshot(self) -> None:
         snapshots = await self._retry(lambda: find_snapshots(self._objects))
-        # Entries up to the older of the two newest snapshots may be deleted, those after it are not.
-        safe_from = snapshots[-2].position if len(snapshots) > 1 else 0
-        if await self._continues_log(self._replica.state, safe_from, has_snapshots=bool(snapshots)):
+        # Entries up to a snapshot may be deleted, those after the newest are not.
+        if await self._continues_log(self._replica.state, snapshots[-1].position if snapshots else 0):
             return
         for snapshot in reversed(snapshots[-2:]):
             if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
@@ -466,11 +498,11 @@ class BucketEngine(EngineBase):
         await self._run(self._replica.reset)
         await self._refuse_gap()
 
-    async def _continues_log(self, state: LogState, safe_from: int, *, has_snapshots: bool) -> bool:
-        if state.position == 0 and not has_snapshots:
+    async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
+        if state.position == newest_snapshot == 0:
             await self._refuse_gap()
             return True
-        if state.position <= safe_from:
+        if state.position < newest_snapshot:
             return False
         found = await self._get(log_name(state.position))
         return found is not None and nonce_of(found) == state.nonce
@@ -561,11 +593,37 @@ class BucketEngine(EngineBase):
         with suppress(RequestFailed):  # what is left is found when unnamed payloads are deleted
             await self._objects.delete(names)
 
-    async def _keep(self) -> None:
+    async def _keep(self, *, erase: bool = False) -> None:
         try:
-            await self._keeper.keep(self._lock)
-        except (RequestFailed, apsw.Error, OSError) as error:
+            if erase:
+                await self._erase()
+            else:
+                await self._keeper.keep(self._lock)
+        except (RequestFailed, OnejobError, apsw.Error, OSError) as error:
             log.warning("a snapshot or the cleaning of %s failed, will retry: %s", self._display, error)
+
+    async def _erase_soon(self) -> None:
+        await asyncio.sleep(2 * DATE_MS / 1000)  # the date of the snapshot is then certainly later than the purge
+        await self._keep(erase=True)
+
+    async def _erase(self) -> None:
+        requested_at = await self._run(self._replica.erasure_requested_at)
+        if requested_at in (0, self._erased_at):
+            return
+        erasure = await self._keeper.erase(self._lock, requested_at)
+        if erasure.remaining:
+            log.info("purged bytes are in %d objects of %s for up to a day", erasure.remaining, self._display)
+        else:
+            log.info("all bytes that were purged are gone from %s", self._display)
+            self._erased_at = requested_at
+
+    async def _keep_periodically(self) -> None:
+        """What is due while nobody writes."""
+        while True:
+            await asyncio.sleep(_KEEP_SECONDS)
+            await self._keep(erase=True)
+            if self._keeper.is_due(self._replica.state):
+                await self._keep()
 
     async def _repair_view(self) -> None:
         """Write what lies after the cursor of the view and is not known to be written, then move the cursor."""
@@ -579,6 +637,12 @@ class BucketEngine(EngineBase):
                 await self._objects.put(_CURSOR_NAME, b"%d" % position)
         except (RequestFailed, apsw.Error, OSError) as error:
             log.warning("the view of %s could not be repaired, will retry: %s", self._display, error)
+
+
+def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:
+    for part in parts:
+        yield from part.rows.inserts.get(Kind.POLICY, ())
+        yield from (row for row, _ in part.rows.updates.get(Kind.POLICY, ()))
 
 
 class Pauses:

@@ -22,10 +22,11 @@ from onejob.clock import boot_id
 from onejob.core.batch import execute_isolating_failures
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Job, Kind, NewerFormat
-from onejob.core.identity import format_job_id
+from onejob.core.identity import format_job_id, policy_id
+from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.replies import AnyReply
 from onejob.engine import ListAttachments, ListInputs, Page, Query
-from onejob.engines.codec import RowChanges, fact_from_row, to_row_changes, u64_to_signed
+from onejob.engines.codec import TABLES, RowChanges, fact_from_row, to_row_changes, u64_to_signed
 from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteStore, queries, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
@@ -36,6 +37,7 @@ from .view import ViewObject, record_name, render_record, render_task, task_name
 
 T = TypeVar("T")
 
+ERASURE_POLICY_ID: Final = policy_id("", ERASURE_POLICY_NAME)
 _SLOTS_MAX: Final = 256
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _TABLES: Final = """
@@ -452,6 +454,16 @@ class Replica:
                 found.append(ViewObject(name, self.render_fact(Kind(row[0]), row[1], row[2]), row[2]))
         return found
 
+    def list_view_names(self, kind: Kind, after: bytes, limit: int) -> list[tuple[str, bytes]]:
+        """The objects that the view should have, by the ids of their facts."""
+        fields = _RECORD_NAME_FIELDS if kind is Kind.RECORD else "tenant, id"
+        rows: Any = self._reader().db.execute(
+            f"SELECT {fields} FROM {TABLES[kind]} WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        )
+        if kind is Kind.RECORD:
+            return [(record_name(*row), row[3]) for row in rows]
+        return [(task_name(*row), row[1]) for row in rows]
+
     def render_fact(self, kind: Kind, id: bytes, entry: int) -> bytes | None:
         if kind is Kind.RECORD:
             record = self._find_fact(Kind.RECORD, id)
@@ -496,11 +508,17 @@ class Replica:
             with target.backup("main", source, "main") as backup:
                 backup.step()
             target.execute("PRAGMA journal_mode = DELETE")
+            target.execute("VACUUM")  # nothing of deleted rows is left in free pages
             row: Any = target.execute(f"SELECT {_REPLICA_FIELDS} FROM replica").fetchone()
             return LogState(schema.read_ledger(target).generation, *row)
         finally:
             target.close()
             source.close()
+
+    def erasure_requested_at(self) -> int:
+        """When a tenant was purged for the last time; 0: never."""
+        rows = self._reader().select(Kind.POLICY, [ERASURE_POLICY_ID])
+        return int(fact_from_row(Kind.POLICY, rows[0]).changed_at) if rows else 0
 
     def note_snapshot(self, position: int, bytes: int, at: int, log_bytes: int) -> None:
         """A snapshot was made when the log had grown by so many bytes."""

@@ -25,6 +25,7 @@ LOG_BYTES_MIN: Final = 64 << 20
 SNAPSHOT_AGE_MS_MAX: Final = 86_400_000
 ENTRY_AGE_MS_MIN: Final = 86_400_000
 PAYLOAD_AGE_MS_MIN: Final = 2 * 86_400_000
+DATE_MS: Final = 1000  # the store's dates are so coarse
 _CHUNK_BYTES: Final = 1 << 20
 _LEVEL: Final = 1  # of zlib: the file is mostly text, and opening should be fast
 
@@ -40,6 +41,14 @@ class Snapshot(NamedTuple):
     @property
     def digest(self) -> str:
         return self.name.rpartition("-")[2]
+
+
+class Erasure(NamedTuple):
+    """How far the bytes of purged facts are gone."""
+
+    requested_at: int
+    gone_at: int  # not before
+    remaining: int  # entries and snapshots from before the purge
 
 
 async def find_snapshots(objects: ObjectStore) -> list[Snapshot]:
@@ -103,6 +112,28 @@ class Keeper:
         finally:
             self._busy = False
 
+    async def erase(self, lock: asyncio.Lock, requested_at: int) -> Erasure:
+        """Remove what the bucket still has of facts that were purged: entries and snapshots from before.
+
+        The first snapshot is made at once. What it replaces is deleted a day later, when nobody can need it any more.
+        """
+        state = await self.examine_erasure(requested_at)
+        if state.remaining:
+            newest = (await find_snapshots(self._objects))[-1:]
+            if not newest or newest[0].modified_ms <= requested_at + DATE_MS:
+                await self.keep(lock, force=True)
+            elif self._latest_ms() > state.gone_at:
+                await self.clean(purged_before=requested_at)
+            state = await self.examine_erasure(requested_at)
+        return state
+
+    async def examine_erasure(self, requested_at: int) -> Erasure:
+        old = 0
+        for folder in (LOG_FOLDER, SNAPSHOT_FOLDER):
+            async for page in self._objects.list(folder):
+                old += sum(one.modified_ms <= requested_at + DATE_MS for one in page)
+        return Erasure(requested_at, requested_at + ENTRY_AGE_MS_MIN + DATE_MS, old)
+
     async def _make(self) -> tuple[Snapshot, int]:
         with tempfile.TemporaryDirectory(dir=self._replica.path.parent, prefix="onejob-") as folder:
             copy, packed = Path(folder) / "copy", Path(folder) / "packed"
@@ -112,15 +143,16 @@ class Keeper:
             await self._objects.upload(name, packed)
             return Snapshot(state.position, name, packed.stat().st_size, self._latest_ms()), state.log_bytes
 
-    async def clean(self) -> None:
-        """Delete what two readable snapshots make needless."""
+    async def clean(self, *, purged_before: int = 0) -> None:
+        """Delete what two readable snapshots make needless; after a purge, what one makes needless that is newer."""
         snapshots = await find_snapshots(self._objects)
-        if len(snapshots) >= SNAPSHOTS_KEPT and await self._is_readable(snapshots[-1]):
-            now = self._latest_ms()
-            await self._delete_entries(snapshots[-SNAPSHOTS_KEPT].position, now - ENTRY_AGE_MS_MIN)
-            old = [one.name for one in snapshots[:-SNAPSHOTS_KEPT]]
+        old = [one for one in snapshots if one.modified_ms <= purged_before + DATE_MS] or snapshots[:-SNAPSHOTS_KEPT]
+        is_enough = len(snapshots) >= SNAPSHOTS_KEPT or purged_before
+        if snapshots and is_enough and snapshots[-1] not in old and await self._is_readable(snapshots[-1]):
+            last = snapshots[-1 if purged_before else -SNAPSHOTS_KEPT].position
+            await self._delete_entries(last, self._latest_ms() - ENTRY_AGE_MS_MIN)
             if old:
-                await self._objects.delete(old)
+                await self._objects.delete([one.name for one in old])
         await self.delete_unnamed_payloads()
 
     async def _is_readable(self, snapshot: Snapshot) -> bool:

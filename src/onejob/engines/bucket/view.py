@@ -10,6 +10,7 @@ below `users/{user}/`.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -18,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import apsw
 from msgspec import Raw, Struct, json
 
-from onejob.core.facts import Job, Record
+from onejob.core.facts import Job, Kind, Record
 from onejob.core.identity import format_job_id, record_id
 from onejob.core.states import IdempotencyStatus
 from onejob.core.timestamps import to_utc
@@ -37,6 +38,9 @@ _RETRY_SECONDS: Final = 2.0
 _PAGE: Final = 256
 _SEGMENT_MAX: Final = 200
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_OWN_NAME: Final = re.compile(
+    r"(?:tenants/[^/]+/)?(?:tasks/[0-9a-f]/[0-9a-f-]{36}|idempotency/(?:users/[^/]+/)?[^/]+/[0-9a-f]{64})\.json"
+)
 _STATUS: Final = {IdempotencyStatus.PENDING: "creating", IdempotencyStatus.COMMITTED: "ready"}
 
 
@@ -157,6 +161,10 @@ def _as_json(data: bytes | None) -> Raw | None:
 class ViewSource(Protocol):
     """The replica, which knows what is not written yet and what it should be."""
 
+    def list_view_names(self, kind: Kind, after: bytes, limit: int) -> list[tuple[str, bytes]]: ...
+
+    def render_fact(self, kind: Kind, id: bytes, entry: int) -> bytes | None: ...
+
     def list_pending_view(self, limit: int) -> list[str]: ...
 
     def render_view(self, names: Sequence[str]) -> list[ViewObject]: ...
@@ -246,3 +254,49 @@ class ViewWriter:
                     log.warning("an object of the view could not be written, will retry: %s", error)
                 return False
             return True
+
+
+class ViewRepair(Struct):
+    """What was wrong with the view, and is right again."""
+
+    objects: int = 0  # that it should have
+    missing: int = 0
+    changed: int = 0
+    left_over: int = 0  # of keys and jobs that are gone
+
+
+async def repair_view(objects: ObjectStore, source: ViewSource, run: Run, entry: int) -> ViewRepair:
+    """Compare every object of the view with the log, and write or delete what differs."""
+    repair, wanted = ViewRepair(), set[str]()
+    there = {one.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for one in page}
+    slots = asyncio.Semaphore(PUTS_AT_ONCE)
+
+    async def compare(name: str, expected: bytes | None) -> None:
+        async with slots:
+            found = await objects.get(name) if name in there else None
+            if expected is not None and not _is_same(found, expected):
+                repair.missing += found is None
+                repair.changed += found is not None
+                await objects.put(name, expected)
+
+    for kind in (Kind.RECORD, Kind.JOB):
+        after = b""
+        while names := await run(source.list_view_names, kind, after, _PAGE):
+            bodies = [await run(source.render_fact, kind, id, entry) for _, id in names]
+            await asyncio.gather(*(compare(name, body) for (name, _), body in zip(names, bodies, strict=True)))
+            wanted.update(name for name, _ in names)
+            after = names[-1][1]
+    left_over = [name for name in there - wanted if _OWN_NAME.fullmatch(name)]
+    if left_over:
+        await objects.delete(left_over)
+    repair.objects, repair.left_over = len(wanted), len(left_over)
+    return repair
+
+
+def _is_same(found: bytes | None, expected: bytes) -> bool:
+    """Equal but for the number of the entry: an object shows the entry that changed it last."""
+    try:
+        old, new = (json.decode(data) for data in (found or b"", expected))
+        return isinstance(old, dict) and isinstance(old.pop("entry"), int) and bool(new.pop("entry")) and old == new
+    except (ValueError, KeyError):
+        return False
