@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import apsw
 from msgspec.structs import replace
@@ -73,11 +73,22 @@ VIEW_CLOSE_SECONDS: Final = 2.0
 WINDOW_MS: Final = 30 * 86_400_000
 
 
+# A batch is put while the view of the last is written.
+HINTS: Final[dict[str, Any]] = {"write_lanes": 2, "batch_max": BATCH_MAX, "window_ms": WINDOW_MS}
+
+
+class Proof(NamedTuple):
+    """The last request that showed the position of the replica to be the newest, and when that was."""
+
+    ordinal: int
+    at: float  # on the clock of this machine
+    date: int  # on the store's
+
+
 class WriteCall:
     """How far a call has come, for the error of a caller that stops waiting."""
 
     def __init__(self) -> None:
-        self.started = False
         self.may_be_sent = False
         self.abandoned = False
 
@@ -116,9 +127,7 @@ class BucketEngine(EngineBase):
         self._keeper = Keeper(objects, self._replica, self._run, self._time.latest_ms)
         self._lock = asyncio.Lock()
         self._ordinals = count(1)
-        self._proved = 0  # the last request that showed the position of the replica to be the newest
-        self._proved_at = float("-inf")
-        self._proved_date = 0
+        self._proof = Proof(0, float("-inf"), 0)
         self._date = 0  # the last that the store told
         self._must_reopen = True
         self._check: asyncio.Task[None] | None = None
@@ -126,13 +135,7 @@ class BucketEngine(EngineBase):
         self._erased_at = 0  # the last purge whose bytes are known to be gone
         self._closed = False
         self.info = EngineInfo(
-            name="bucket",
-            ledger_id="",
-            durability=durability,
-            durability_warning=durability_warning,
-            write_lanes=2 if view is ViewMode.BEFORE else 1,  # a batch is put while the view of the last is written
-            batch_max=BATCH_MAX,
-            window_ms=WINDOW_MS,
+            name="bucket", ledger_id="", durability=durability, durability_warning=durability_warning, **HINTS
         )
 
     @classmethod
@@ -231,7 +234,7 @@ class BucketEngine(EngineBase):
         self._closed = True
         if self._writes:
             await asyncio.wait(self._writes, timeout=ANSWER_SECONDS)
-        if self._view_mode is not ViewMode.OFF and self._proved:
+        if self._view_mode is not ViewMode.OFF and self._proof.ordinal:
             with suppress(TimeoutError, OnejobError, apsw.Error, OSError):  # the next who opens the bucket writes it
                 await asyncio.wait_for(self._view.write_all_pending(), VIEW_CLOSE_SECONDS)
         for task in self._tasks:
@@ -247,7 +250,6 @@ class BucketEngine(EngineBase):
 
     async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
         async with self._lock:
-            call.started = True
             for _ in range(_ATTEMPTS_MAX):
                 if call.abandoned:
                     raise Unavailable("nobody waits for this batch any more: nothing was done")
@@ -356,7 +358,7 @@ class BucketEngine(EngineBase):
 
     async def _check_age(self) -> None:
         """After the answer: a process that was stopped for longer than entries are kept has put its entry in vain."""
-        before = self._proved_date
+        before = self._proof.date
         pauses = self._pauses()
         while True:
             try:
@@ -387,7 +389,7 @@ class BucketEngine(EngineBase):
     async def _confirm(self) -> None:
         """Return when the replica is at the newest entry that there was when this was called. Callers share requests."""
         asked = next(self._ordinals)
-        while self._proved < asked or self._must_reopen:
+        while self._proof.ordinal < asked or self._must_reopen:
             self._check_open()
             if self._check is None or self._check.done():
                 self._check = self._spawn(self._translate(self._run_check()))
@@ -408,7 +410,7 @@ class BucketEngine(EngineBase):
             return
         async with self._lock:  # behind a batch of this process that may be about to take the position
             await self._ensure_current()
-            if self._proved < ordinal:
+            if self._proof.ordinal < ordinal:
                 await self._catch_up()
 
     async def _is_newest(self) -> bool:
@@ -425,7 +427,7 @@ class BucketEngine(EngineBase):
 
     async def _find_newer(self, position: int) -> bytes | None:
         found, _ = await asyncio.gather(self._get(log_name(position)), self._retry(self._read_date))
-        if self._is_stale() or self._date - self._proved_date > CONFIRMED_SECONDS_MAX * 1000:
+        if self._is_stale() or self._date - self._proof.date > CONFIRMED_SECONDS_MAX * 1000:
             self._must_reopen = True
             return None
         return found
@@ -520,12 +522,10 @@ class BucketEngine(EngineBase):
     # Small things
 
     def _prove(self, ordinal: int) -> None:
-        self._proved = max(self._proved, ordinal)
-        self._proved_at = self._clock.monotonic()
-        self._proved_date = self._date
+        self._proof = Proof(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
 
     def _is_stale(self) -> bool:
-        return self._clock.monotonic() - self._proved_at > CONFIRMED_SECONDS_MAX
+        return self._clock.monotonic() - self._proof.at > CONFIRMED_SECONDS_MAX
 
     async def _read_date(self) -> None:
         sent = self._clock.monotonic()
