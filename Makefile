@@ -88,6 +88,7 @@ prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contenti
 	$(BIN)/python -m tests.worker --steps 50 --postgres
 	$(BIN)/python -m tests.inside.killed_payments
 	$(BIN)/python -m tests.failover
+	$(BIN)/python -m tests.simulation.bucket --seeds 1000
 	$(BIN)/python -m tests.simulation $(ARGS)
 
 clean: ## Remove everything that was made here

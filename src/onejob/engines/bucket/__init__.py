@@ -160,7 +160,7 @@ class BucketEngine(EngineBase):
             ledger_id = await self._retry(lambda: read_or_create_ledger(self._objects))
             self.info = replace(self.info, ledger_id=ledger_id)
             async with self._lock:
-                await self._translate(self._ensure_current())
+                await self._translate(self._ensure_current)
         except BaseException:
             await self.aclose()
             raise
@@ -175,9 +175,9 @@ class BucketEngine(EngineBase):
         self._check_open()
         if not any(command.writes for command in commands):
             await self._confirm()
-            return await self._translate(self._run(self._replica.read, commands))
+            return await self._translate(self._run, self._replica.read, commands)
         call = WriteCall()
-        task = self._spawn(self._translate(self._write(commands, call)))
+        task = self._spawn(self._translate(self._write, commands, call))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         # A caller that is cancelled leaves the task: what was sent must be resolved before the next batch.
@@ -195,7 +195,7 @@ class BucketEngine(EngineBase):
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._check_open()
         await self._confirm()
-        page, large = await self._translate(self._run(self._replica.scan, query))
+        page, large = await self._translate(self._run, self._replica.scan, query)
         if not large:
             return page
         items: list[Any] = list(page.items)
@@ -392,7 +392,7 @@ class BucketEngine(EngineBase):
         while self._proof.ordinal < asked or self._must_reopen:
             self._check_open()
             if self._check is None or self._check.done():
-                self._check = self._spawn(self._translate(self._run_check()))
+                self._check = self._spawn(self._translate(self._run_check))
             check = self._check
             await asyncio.wait({check})
             if not check.cancelled() and (error := check.exception()) is not None:
@@ -498,11 +498,11 @@ class BucketEngine(EngineBase):
                 "no snapshot of this bucket can be read; restore snap/ from versions or a copy of the bucket"
             )
         await self._run(self._replica.reset)
-        await self._refuse_gap()
+        await self._retry(self._refuse_gap)
 
     async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
         if state.position == newest_snapshot == 0:
-            await self._refuse_gap()
+            await self._retry(self._refuse_gap)
             return True
         if state.position < newest_snapshot:
             return False
@@ -558,10 +558,10 @@ class BucketEngine(EngineBase):
             return result
         return await self._thread.call(work, *args)
 
-    async def _translate(self, work: Awaitable[T]) -> T:
+    async def _translate(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
         """Turn the errors of the replica into the two failures of the seam, and open it anew."""
         try:
-            return await work
+            return await work(*args)
         except OnejobError:
             raise
         except BrokenLog:
