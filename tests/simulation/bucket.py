@@ -204,7 +204,12 @@ class ObservedBucketEngine(BucketEngine):
     """The real engine; what it decides is told to the store before it is sent."""
 
     store: SimBucket
+    seen = 0  # the position on which the last batch was decided
     _decided: tuple[Sequence[Command[Any]], Decided]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._asked_at: dict[int, int] = {}  # the position of the log when a batch came, by its identity
 
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         result = work(*args)
@@ -212,6 +217,10 @@ class ObservedBucketEngine(BucketEngine):
             self._decided = args[0], result
             self.seen = self._replica.state.position
         return result
+
+    async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+        self._asked_at[id(commands)] = self.store.position
+        return await super()._write(commands, call)
 
     async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
         self.store.proposals[nonce] = self._decided
@@ -222,11 +231,9 @@ class ObservedBucketEngine(BucketEngine):
         seen = self.seen
         if not await super()._is_newest():
             return False
-        self.store.observe_reads(commands, decided.replies, decided.at, seen=seen, asked_at=self.asked_at)
+        asked_at = self._asked_at[id(commands)]
+        self.store.observe_reads(commands, decided.replies, decided.at, seen=seen, asked_at=asked_at)
         return True
-
-    seen = 0
-    asked_at = 0
 
 
 class SimBucketEngine(SimEngine):
@@ -244,7 +251,6 @@ class SimBucketEngine(SimEngine):
         engine = await self._opened()
         asked_at = self._bucket.position
         if any(command.writes for command in commands):
-            engine.asked_at = asked_at
             return await engine.execute(commands)
         replies = await engine.execute(commands)
         state = engine._replica.state
