@@ -5,10 +5,12 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import onejob
 from onejob.clock import FakeClock
 from onejob.conformance.samples import OTHER, TENANT, submit
 from onejob.conformance.world import dump_store, expect, list_facts, read_attachments
@@ -297,6 +299,18 @@ async def _count_jobs(url: str) -> int:
         return len(await list_facts(engine, Kind.JOB, "default"))
     finally:
         await engine.aclose()
+
+
+async def test_a_key_is_remembered_for_thirty_days_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    async with onejob.open(f"file://{tmp_path}") as queue:
+        plain = await queue.submit("charge", idempotency_key="a")
+        days = await queue.submit("charge", idempotency_key="b", idempotency_ttl_days=2)
+    async with onejob.open(f"file://{tmp_path}", window=timedelta(hours=5)) as queue:
+        hours = await queue.submit("charge", idempotency_key="c")
+    for receipt, window in ((plain, timedelta(days=30)), (days, timedelta(days=2)), (hours, timedelta(hours=5))):
+        assert receipt.job is not None
+        assert receipt.expires_at is not None
+        assert receipt.expires_at - receipt.job.created_at == window
 
 
 @pytest.mark.parametrize(

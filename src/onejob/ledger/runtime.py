@@ -92,7 +92,7 @@ class Runtime:
         self.job_counts = JobCounts(self.gate)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
-        self.windows = windows
+        self.windows = windows if windows.ttl_ms else replace(windows, ttl_ms=engine.info.window_ms)
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
         # How long any gate may remember a receipt: `forget` must wait for it.

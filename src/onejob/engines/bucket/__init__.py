@@ -195,6 +195,7 @@ class BucketEngine(EngineBase):
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._check_open()
         await self._confirm()
+        page: Page[T]
         page, large = await self._translate(self._run, self._replica.scan, query)
         if not large:
             return page
