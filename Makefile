@@ -79,6 +79,7 @@ sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving ins
 prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
+	$(BIN)/pytest -q tests/engines/bucket_conformance.py
 	$(BIN)/python -m tests.engines.bucket_campaign --rounds 300
 	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.http.contention

@@ -314,6 +314,50 @@ async def test_a_replica_of_this_boot_is_continued(tmp_path: Path) -> None:
     await again.aclose()
 
 
+async def test_a_damaged_replica_is_made_again(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = MemoryObjects(clock)
+    engine = await open_bucket(store, tmp_path, clock)
+    await expect(engine, submit("k"), Created)
+    path = engine._replica.path
+    await engine.aclose()
+    data = path.read_bytes()
+    path.write_bytes(data[:5000] + b"\xff" * 3000 + data[8000:])
+    again = await open_bucket(store, tmp_path, clock)
+    with suppress(Unavailable):  # whoever meets the damage first is told to retry
+        await again.execute([submit("k")])
+    await expect(again, submit("k"), Replayed)
+    await again.aclose()
+
+
+async def test_nobody_reads_a_replica_that_is_being_made_again(tmp_path: Path) -> None:
+    """A read that was allowed to begin finds the replica empty: it waits, and never says that a key is missing."""
+    clock = FakeClock()
+    engine = await open_bucket(MemoryObjects(clock), tmp_path, clock)
+    await expect(engine, submit("k", ttl_ms=DAY_MS), Created)
+    confirm, discards = engine._confirm, 1
+
+    async def confirm_and_discard() -> None:
+        nonlocal discards
+        await confirm()
+        if discards:
+            discards -= 1
+            position = engine._replica.state.position
+            await engine._run(engine._replica.reset)
+            engine._must_reopen = True
+            engine._replica.state = engine._replica.state._replace(position=position)  # as it was when it was confirmed
+
+            def forget() -> None:
+                engine._replica.state = engine._replica.state._replace(position=0)
+
+            asyncio.get_running_loop().call_soon(forget)
+
+    engine._confirm = confirm_and_discard  # type: ignore[method-assign]
+    await asyncio.sleep(0)
+    await expect(engine, LookUpKey(tenant=TENANT, record_id=key_id("k")), Found)
+    await engine.aclose()
+
+
 async def test_a_replica_for_another_bucket_is_discarded(tmp_path: Path) -> None:
     clock = FakeClock()
     engine = await open_bucket(MemoryObjects(clock), tmp_path, clock)

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
@@ -37,6 +38,7 @@ from .log import LogPart, StoreTime, decode_entry, encode_entry, log_name, nonce
 from .objects import NothingSent, ObjectStore, RequestFailed, prove_create_if_absent
 from .replica import (
     ERASURE_POLICY_ID,
+    BehindLog,
     BrokenLog,
     Decided,
     LogState,
@@ -124,12 +126,13 @@ class BucketEngine(EngineBase):
         self._replica = Replica(replica_file, self._time.latest_ms, view=view is not ViewMode.OFF)
         self._view_mode = view
         self._view = ViewWriter(objects, self._replica, self._run, self._spawn)
-        self._keeper = Keeper(objects, self._replica, self._run, self._time.latest_ms)
+        self._keeper = Keeper(objects, self._replica, self._run, self._run_current, self._time.latest_ms)
         self._lock = asyncio.Lock()
         self._ordinals = count(1)
         self._proof = Proof(0, float("-inf"), 0)
         self._date = 0  # the last that the store told
         self._must_reopen = True
+        self._must_discard = False  # the file of the replica has failed
         self._check: asyncio.Task[None] | None = None
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
         self._erased_at = 0  # the last purge whose bytes are known to be gone
@@ -174,8 +177,7 @@ class BucketEngine(EngineBase):
     ) -> Sequence[AnyReply]:
         self._check_open()
         if not any(command.writes for command in commands):
-            await self._confirm()
-            return await self._translate(self._run, self._replica.read, commands)
+            return await self._read(self._replica.read, commands)
         call = WriteCall()
         task = self._spawn(self._translate(self._write, commands, call))
         self._writes.add(task)
@@ -194,9 +196,7 @@ class BucketEngine(EngineBase):
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._check_open()
-        await self._confirm()
-        page: Page[T]
-        page, large = await self._translate(self._run, self._replica.scan, query)
+        page, large = await self._read(self._replica.scan, query)
         if not large:
             return page
         items: list[Any] = list(page.items)
@@ -260,14 +260,14 @@ class BucketEngine(EngineBase):
                     if await self._is_newest():
                         return list(decided.replies)
                     continue
-                ordinal = next(self._ordinals)
+                proof, ordinal = self._proof, next(self._ordinals)
                 changes = await self._put_entry(decided, call)
                 if changes is not None:
                     break
             else:
                 raise Unavailable("other processes have taken every position of the log; repeat")
         # What follows is not part of the commit, so the next batch may go on.
-        await asyncio.gather(self._check_age(), self._show(changes))
+        await asyncio.gather(self._check_age(proof), self._show(changes))
         self._prove(ordinal)
         return list(decided.replies)
 
@@ -283,6 +283,7 @@ class BucketEngine(EngineBase):
             await self._run(self._replica.rollback)
             raise
         if other is not None:
+            call.may_be_sent = False  # the position is taken, so what was sent can have no effect
             await self._run(self._replica.rollback)
             await self._apply(position, [other])
             return None
@@ -314,10 +315,10 @@ class BucketEngine(EngineBase):
                 continue
             except RequestFailed:
                 may_be_sent = True
-                await asyncio.sleep(next(pauses))
             found = await self._find_entry(name, pauses)
             if found is not None:
                 return None if nonce_of(found) == nonce else found
+            await asyncio.sleep(next(pauses))
 
     async def _find_entry(self, name: str, pauses: "Pauses") -> bytes | None:
         """What is at the position of an entry that this process has put, or may have put."""
@@ -334,8 +335,8 @@ class BucketEngine(EngineBase):
             dropped = await self._run(self._replica.list_payloads_dropped_by, decided.parts)
             changes: ViewChanges = await self._run(self._replica.commit, decided.parts, nonce, decided.at, size)
         except (apsw.Error, OSError) as error:
-            log.warning("the local replica failed (%s) and is opened anew; the bucket has the commit", error)
-            self._must_reopen = True
+            log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
+            self._must_reopen = self._must_discard = True
             return ViewChanges([], [])
         if dropped:
             self._spawn(self._delete_quietly(dropped))
@@ -357,19 +358,16 @@ class BucketEngine(EngineBase):
         elif changes.created:
             await self._view.write_before_reply(changes.created)
 
-    async def _check_age(self) -> None:
-        """After the answer: a process that was stopped for longer than entries are kept has put its entry in vain."""
-        before = self._proof.date
+    async def _check_age(self, proof: Proof) -> None:
+        """After the answer: a process that stood still for longer than entries are kept has put its entry in vain."""
         pauses = self._pauses()
-        while True:
+        while not self._is_stale(proof):
             try:
                 await self._read_date()
                 break
             except RequestFailed:
-                if self._is_stale():
-                    break
                 await asyncio.sleep(next(pauses))
-        if self._is_stale() or self._date - before > CONFIRMED_SECONDS_MAX * 1000:
+        if self._is_stale(proof):
             self._must_reopen = True
             raise Unknown("this process was stopped for more than an hour; repeat with the same key")
 
@@ -386,6 +384,21 @@ class BucketEngine(EngineBase):
         return bytes(data)
 
     # Following the log
+
+    async def _read(self, work: Callable[..., T], *args: Any) -> T:
+        """Read from the replica once it is at the newest entry. If it is being opened anew just then, wait and read again."""
+        while True:
+            await self._confirm()
+            position = self._replica.state.position
+            with suppress(BehindLog):
+                return await self._translate(self._run, self._replica.run_at, position, work, *args)
+
+    async def _run_current(self, work: Callable[..., T], *args: Any) -> T:
+        """Run something on the replica while it is at the end of the log, and stays there."""
+        async with self._lock:
+            await self._ensure_current()
+            await self._catch_up()
+            return await self._run(work, *args)
 
     async def _confirm(self) -> None:
         """Return when the replica is at the newest entry that there was when this was called. Callers share requests."""
@@ -428,7 +441,7 @@ class BucketEngine(EngineBase):
 
     async def _find_newer(self, position: int) -> bytes | None:
         found, _ = await asyncio.gather(self._get(log_name(position)), self._retry(self._read_date))
-        if self._is_stale() or self._date - self._proof.date > CONFIRMED_SECONDS_MAX * 1000:
+        if self._is_stale():
             self._must_reopen = True
             return None
         return found
@@ -472,10 +485,12 @@ class BucketEngine(EngineBase):
 
     async def _reopen(self) -> None:
         """Find the place of the replica in the log, or begin with a snapshot; then follow the log to the end."""
+        self._must_reopen = True  # nobody reads meanwhile
         await self._retry(self._read_date)
         await self._run(self._replica.rollback)
         try:
-            await self._run(self._replica.open, self.info.ledger_id)
+            await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
+            self._must_discard = False
             await self._follow_from_snapshot()
             await self._catch_up()
         except BrokenLog:
@@ -525,8 +540,11 @@ class BucketEngine(EngineBase):
     def _prove(self, ordinal: int) -> None:
         self._proof = Proof(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
 
-    def _is_stale(self) -> bool:
-        return self._clock.monotonic() - self._proof.at > CONFIRMED_SECONDS_MAX
+    def _is_stale(self, proof: Proof | None = None) -> bool:
+        """True if the proof is too old, by this machine's clock or by the store's."""
+        proof = proof or self._proof
+        seconds = max(self._clock.monotonic() - proof.at, (self._date - proof.date) / 1000)
+        return seconds > CONFIRMED_SECONDS_MAX
 
     async def _read_date(self) -> None:
         sent = self._clock.monotonic()
@@ -572,7 +590,7 @@ class BucketEngine(EngineBase):
                 "the local replica does not fit the log: nothing was done; it is made anew, repeat"
             ) from None
         except (apsw.Error, OSError, NewerFormat) as error:
-            self._must_reopen = True
+            self._must_reopen = self._must_discard = True
             raise to_engine_error(self._replica, error) from error
 
     def _check_open(self) -> None:

@@ -161,12 +161,12 @@ class Replica:
     def now(self) -> int:
         return max(self._latest_ms(), self.state.at)
 
-    def open(self, ledger_id: str) -> None:
+    def open(self, ledger_id: str, *, discard: bool = False) -> None:
         """Open the file as it was left, or an empty one if it does not fit."""
         self.close()
         self.ledger_id = ledger_id
         try:
-            if self.path.exists() and self._boot:
+            if self.path.exists() and self._boot and not discard:
                 self._connect()
                 row = self._fetch("SELECT boot_id, owner FROM replica")
                 assert self._store is not None
@@ -233,11 +233,12 @@ class Replica:
         self._written = [] if not self._store.db.in_transaction else self._written
 
     def close(self) -> None:
-        for store in (self._reads, self._store):
+        stores, self._store, self._reads = (self._reads, self._store), None, None
+        for store in stores:
             if store is not None:
                 store.rollback()
-                store.db.close()
-        self._store = self._reads = None
+                with suppress(apsw.Error):  # a damaged file is removed or made anew
+                    store.db.close(True)
 
     def release(self) -> None:
         self.close()
@@ -272,10 +273,11 @@ class Replica:
                     parts.append(part)
                     payloads.extend(large)
             except BaseException:
-                store.db.execute("ROLLBACK TO part")
+                with suppress(apsw.Error):  # the first error is reported; it may have ended the transaction
+                    store.db.execute("ROLLBACK TO part")
+                    store.db.execute("RELEASE part")
                 raise
-            finally:
-                store.db.execute("RELEASE part")
+            store.db.execute("RELEASE part")
             return replies
 
         try:
@@ -395,6 +397,12 @@ class Replica:
             "INSERT INTO view_pending VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET id = ?3, entry = ?4",
             (name, int(kind), id, entry),
         )
+
+    def run_at(self, position: int, work: Callable[..., T], *args: Any) -> T:
+        """Run a read if the replica is not behind a position; it may have been discarded and not caught up yet."""
+        if self._reads is None or self.state.position < position:
+            raise BehindLog
+        return work(*args)
 
     def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         return self._reader().read(commands)
@@ -533,6 +541,10 @@ class Replica:
         return self._store.db.execute(sql).fetchone()
 
 
+class BehindLog(Exception):
+    """The replica lacks entries that it had: it is being opened anew."""
+
+
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the replica is discarded, or the log is damaged."""
 
@@ -540,9 +552,11 @@ class BrokenLog(Exception):
 def to_engine_error(replica: Replica, error: Exception) -> Exception:
     if isinstance(error, NewerFormat):
         return Outdated(str(error))
-    if isinstance(error, (apsw.Error, OSError)):
-        return schema.to_engine_error(str(replica.path), error)
-    return error
+    if isinstance(error, apsw.FullError):
+        return Unavailable(
+            f"the disk of the local replica {replica.path} is full: nothing was done; free some space, then retry"
+        )
+    return Unavailable(f"the local replica {replica.path} failed ({error}): nothing was done; it is made anew, retry")
 
 
 def _split_payloads(rows: RowChanges) -> tuple[LogPart, list[Payload]]:

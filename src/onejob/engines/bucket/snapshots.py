@@ -80,10 +80,13 @@ async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapsh
 class Keeper:
     """Makes snapshots when they are due, and cleans the bucket after each."""
 
-    def __init__(self, objects: ObjectStore, replica: Replica, run: Run, latest_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, objects: ObjectStore, replica: Replica, run: Run, run_current: Run, latest_ms: Callable[[], int]
+    ) -> None:
         self._objects = objects
         self._replica = replica
         self._run = run
+        self._run_current = run_current
         self._latest_ms = latest_ms
         self._busy = False
 
@@ -174,8 +177,8 @@ class Keeper:
         before = self._latest_ms() - PAYLOAD_AGE_MS_MIN
         old = [one.name async for page in self._objects.list("payload") for one in page if one.modified_ms < before]
         if old:
-            # After the list: what an entry names by now is in the replica, whose process confirms it all the time.
-            named: set[str] = await self._run(self._replica.list_payload_names)
+            # After the list, and at the end of the log: whatever an entry names by now is in the replica.
+            named: set[str] = await self._run_current(self._replica.list_payload_names)
             unnamed: Sequence[str] = [name for name in old if name not in named]
             if unnamed:
                 await self._objects.delete(unnamed)
