@@ -5,6 +5,7 @@ those that start processes use a real S3 server.
 """
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,10 @@ def clock() -> FakeClock:
 async def queue(url: str, clock: FakeClock, request: pytest.FixtureRequest) -> AsyncIterator[onejob.Ledger]:
     is_worker_test = request.function.__module__.startswith("tests.worker")
     config = onejob.IdempotencyConfig(pending_wait_timeout=0)
-    async with onejob.open(url, config=config, sweep=False, clock=None if is_worker_test else clock) as ledger:
+    day = timedelta(days=1)  # the window that these tests expect
+    async with onejob.open(
+        url, config=config, sweep=False, window=day, clock=None if is_worker_test else clock
+    ) as ledger:
         yield ledger
 
 
