@@ -61,7 +61,7 @@ docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
 lock: .venv/.release ## Lock versions and hashes again, after a change of pyproject.toml or constraints.txt
-	$(LOCK) --group build --extra postgres --extra service -o requirements/serve.txt
+	$(LOCK) --group build --extra bucket --extra postgres --extra service -o requirements/serve.txt
 	$(LOCK) --group build --all-extras --group dev -c requirements/serve.txt -o requirements/dev.txt
 	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) --group release -c requirements/dev.txt -o requirements/release.txt
