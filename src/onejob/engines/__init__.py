@@ -21,8 +21,8 @@ def is_multi_process(url: str) -> bool:
 
 
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
-    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, `s3://bucket`, or the managers
-    `http://m1:8002,m2:8002`.
+    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, `s3://bucket`, or
+    the managers `http://m1:8002,m2:8002`.
     """
     scheme, found, rest = url.partition("://")
     if scheme == "memory" and found:
@@ -53,8 +53,7 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
     raise Invalid(
         "engine",
         f"{shown} names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db, "
-        "postgresql://host/database or http://manager:8002",
-        "postgresql://host/database or s3://bucket/prefix",
+        "postgresql://host/database, s3://bucket/prefix or http://manager:8002",
     )
 
 
