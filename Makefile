@@ -61,7 +61,7 @@ docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
 lock: .venv/.release ## Lock versions and hashes again, after a change of pyproject.toml or constraints.txt
-	$(LOCK) --group build --extra postgres --extra service -o requirements/serve.txt
+	$(LOCK) --group build --extra bucket --extra postgres --extra service -o requirements/serve.txt
 	$(LOCK) --group build --all-extras --group dev -c requirements/serve.txt -o requirements/dev.txt
 	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) --group release -c requirements/dev.txt -o requirements/release.txt
@@ -79,6 +79,8 @@ sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving ins
 prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
+	$(BIN)/pytest -q tests/engines/bucket_conformance.py
+	$(BIN)/python -m tests.engines.bucket_campaign --rounds 300
 	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.http.contention
 	$(BIN)/python -m tests.worker
@@ -88,6 +90,7 @@ prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contenti
 	$(BIN)/python -m tests.inside.killed_payments
 	$(BIN)/python -m tests.django
 	$(BIN)/python -m tests.failover
+	$(BIN)/python -m tests.simulation.bucket --seeds 1000
 	$(BIN)/python -m tests.simulation $(ARGS)
 
 clean: ## Remove everything that was made here

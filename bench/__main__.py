@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 
+from .bucket import bucket
 from .callers import callers
 from .growth import growth, memory
 from .http import http
@@ -42,6 +43,7 @@ async def main() -> int:
             "pgbench",
             "middleware",
             "inside",
+            "bucket",
         ),
         help="run one benchmark",
     )
@@ -64,6 +66,7 @@ async def main() -> int:
             "pgbench": lambda: pgbench(folder, report, rounds),
             "middleware": lambda: middleware(folder, report, rounds),
             "inside": lambda: inside(report, rounds),
+            "bucket": lambda: bucket(folder, report, 100_000 if options.quick else 1_000_000),
         }
         for part, run in parts.items():
             if options.only in (None, part):

@@ -13,6 +13,7 @@ from onejob.core.command import Command, Facts
 from onejob.core.replies import AnyReply
 from onejob.engine import OnTimeout
 from onejob.engines.batcher import Batcher
+from onejob.engines.codec import to_row_changes
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import SqliteEngine, SqliteStore, WorkerThread
@@ -47,7 +48,7 @@ async def stages(folder: Path, report: Report, rounds: int) -> None:
         decide_batch(batch, footprints, working, clock.wall_ms())
         changes = working.changes()
         laps.lap("decide_batch, with decide")
-        store._save(changes)
+        store.save(to_row_changes(changes))
         laps.lap("SQL: insert")
         db.execute("COMMIT")
         laps.lap("SQL: commit, with its sync")

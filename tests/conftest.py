@@ -13,6 +13,7 @@ from tests.support.command_line import CommandRunner, run_service
 from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 from tests.support.raw_http import engine_line
+from tests.support.seaweedfs import SeaweedServer
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +46,29 @@ def postgres_url(postgres_tables: SharedDatabase) -> Iterator[str]:
 def store_clock(postgres_url: str, postgres_tables: SharedDatabase) -> StoreClock:
     """The time of the database of this test, in the test's hands."""
     return StoreClock(postgres_tables)
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[SeaweedServer]:
+    server = SeaweedServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def replica_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The replicas of buckets are made in a folder of the tests, also by the processes they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def bucket_url(seaweedfs: SeaweedServer) -> str:
+    return seaweedfs.url()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -71,6 +71,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     is_maintained_elsewhere: bool = False  # nobody but the owner of the ledger needs to run maintenance
     settings: LedgerSettings | None = None  # what the owner prescribes; None: this process is the owner
     managers: tuple[ManagerInfo, ...] = ()
+    window_ms: int = 86_400_000  # how long a key is remembered if nobody says otherwise
 
 
 class Engine(Protocol):

@@ -122,6 +122,17 @@ def read_gate_key(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get("ONEJOB_GATE_KEY", "")
 
 
+def read_bucket_environment(names: Iterable[str]) -> dict[str, str]:
+    """The variables with which the tools of an object store are configured, as far as they are set."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def cache_folder() -> Path:
+    """Where this user keeps files that can be made again."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "onejob"
+
+
 class CiEnvironment(Struct, frozen=True, kw_only=True):
     """The variables of a CI system that are the same when the same commit is run again."""
 

@@ -17,6 +17,10 @@ from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
 from onejob.engine import PAGE_MAX, Durability, Engine, EngineInfo, ListFacts, OnSettled, OnTimeout, Page, Query
 from onejob.engines.batcher import Batcher
+from onejob.engines.bucket import BucketEngine
+from onejob.engines.bucket.objects import LocalDates, ObstoreObjects
+from onejob.engines.bucket.replica import ReplicaFile
+from onejob.engines.bucket.url import ViewMode, open_store, parse_bucket_url
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine
@@ -124,6 +128,44 @@ class TestPostgres(ExactContract):
             return await PostgresEngine.open(postgres_url, clock=store_clock)
 
         async with wrapped_world(request.param, opened, store_clock) as world:
+            yield world
+
+    async def test_durability_is_the_disk(self, world: World) -> None:
+        assert world.engine.info.durability is Durability.DISK
+
+
+class TestBucketFolder(ExactContract):
+    """The clock of a folder is that of its machine, so the tests have it in hand. Its wrappers are in `make prove`."""
+
+    @pytest.fixture
+    async def world(self, tmp_path: Path) -> AsyncIterator[World]:
+        clock = FakeClock()
+
+        async def opened() -> Engine:
+            return await BucketEngine.open(f"file://{tmp_path / 'bucket'}?replica={tmp_path}", clock=clock)
+
+        async with World(opened, advance=lambda ms: clock.advance(ms / 1000)) as world:
+            yield world
+
+    async def test_durability_is_the_process(self, world: World) -> None:
+        assert world.engine.info.durability is Durability.PROCESS
+
+
+class TestBucket(ExactContract):
+    """A real S3 server, whose time is that of the tests."""
+
+    @pytest.fixture
+    async def world(self, bucket_url: str, tmp_path: Path) -> AsyncIterator[World]:
+        clock = FakeClock()
+
+        async def opened() -> Engine:
+            url = parse_bucket_url(bucket_url)
+            objects = ObstoreObjects(open_store(url), LocalDates(clock))
+            engine = BucketEngine(objects, ReplicaFile(str(tmp_path), url.place), clock=clock, view=ViewMode.OFF)
+            await engine.start()
+            return engine
+
+        async with World(opened, advance=lambda ms: clock.advance(ms / 1000)) as world:
             yield world
 
     async def test_durability_is_the_disk(self, world: World) -> None:

@@ -21,6 +21,7 @@ from onejob.core.facts import U64, Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Defect, Found, Missing, Replayed
 from onejob.engine import ListJobs
+from onejob.engines.codec import to_row_changes
 from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteEngine, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
@@ -255,7 +256,7 @@ async def test_the_store_itself_overwrites_nothing(engine: SqliteEngine) -> None
         (Changes({}, {}, {Kind.POLICY: [(policy, 7)]}, [], []), FootprintViolation),
     ):
         with pytest.raises(error):
-            await engine._writer.call(engine._write_store._save, changes)
+            await engine._writer.call(engine._write_store.save, to_row_changes(changes))
     assert await dump_store(engine) == [policy]
 
 

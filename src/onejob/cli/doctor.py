@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
-from onejob.core.timestamps import to_ms
+from onejob.core.timestamps import to_ms, to_utc
 from onejob.engine import Durability
-from onejob.engines import is_postgres, open_engine, redact_password
+from onejob.engines import is_bucket, is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
 from onejob.settings import CliSettings
@@ -22,6 +23,11 @@ from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_back
 from .doctor_postgres import check_postgres
 from .doctor_sqlite import check_file, check_folder
 from .findings import Examination, Finding, build_examination, fail, none_failed, ok, render_examination, warn
+
+if TYPE_CHECKING:
+    from onejob.engines.bucket import BucketEngine
+    from onejob.engines.bucket.snapshots import Erasure
+    from onejob.engines.bucket.view import ViewRepair
 
 __all__ = ["examine", "render_examination"]
 
@@ -103,7 +109,9 @@ def check_engine(url: str) -> Iterator[Finding]:
     yield _check_durability(durability)
     if warning:
         yield warn("failover", *warning.rsplit("; ", 1))
-    yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url))
+    yield check_engine_clock(at - SystemClock().wall_ms(), shared=is_postgres(url) or is_bucket(url))
+    if is_bucket(url):
+        yield from check_bucket(url)
 
 
 def check_sqlite_store(file: Path) -> Iterator[Finding]:
@@ -126,6 +134,51 @@ async def _probe_engine(url: str) -> tuple[Durability, int, str]:
         return engine.info.durability, getattr(replies[0], "at", 0), engine.info.durability_warning
     finally:
         await engine.aclose()
+
+
+def check_bucket(url: str) -> list[Finding]:
+    try:
+        return asyncio.run(_check_bucket(url))
+    except OnejobError as error:
+        return [fail("view", str(error))]
+
+
+async def _check_bucket(url: str) -> list[Finding]:
+    from onejob.engines.bucket import BucketEngine  # late: it needs an extra
+
+    engine = await BucketEngine.open(url)
+    try:
+        return [await _repair_view(engine), erasure_finding(await engine.examine_erasure())]
+    finally:
+        await engine.aclose()
+
+
+async def _repair_view(engine: "BucketEngine") -> Finding:
+    """The readable objects of a bucket are made again from its log, which alone decides."""
+    if not engine.has_view:
+        return ok("view", "off: the bucket has no readable objects")
+    return view_finding(await engine.repair_view())
+
+
+def view_finding(repair: "ViewRepair") -> Finding:
+    if not (repair.missing or repair.changed or repair.left_over):
+        return ok("view", f"all {repair.objects} readable objects are as the log says")
+    return warn(
+        "view",
+        f"of {repair.objects} readable objects {repair.missing} were missing and {repair.changed} changed; "
+        f"{repair.left_over} more were left over",
+        "they are right again; no answer depended on them, but see who writes to this bucket",
+    )
+
+
+def erasure_finding(erasure: "Erasure | None") -> Finding:
+    if erasure is None:
+        return ok("erasure", "nothing is left of purged tenants")
+    return warn(
+        "erasure",
+        f"{erasure.remaining} entries and snapshots are older than the purge of {to_utc(erasure.requested_at):%F %T} UTC",
+        f"a running process deletes them from {to_utc(erasure.gone_at):%F %T} UTC on; old versions are for the bucket's owner",
+    )
 
 
 def _check_durability(declared: Durability) -> Finding:

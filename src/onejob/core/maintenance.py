@@ -32,6 +32,9 @@ from .work import LAPSE_DIGEST, RETENTION_MS, Event, end_job, record_event, rele
 
 SWEEPER = "system:sweep"
 CONFLICT_PATHS_CHARS_MAX = 400  # so that the conflicts of a record take at most a few kilobytes
+# A policy of no tenant that is written after each purge: a store that keeps older states beside the facts then removes
+# those too.
+ERASURE_POLICY_NAME = "erasure"
 
 # A fact is due when all of these times have passed and the first of them is set. Due facts are sorted by the first.
 DUE_FIELDS: Mapping[Kind, tuple[str, ...]] = {

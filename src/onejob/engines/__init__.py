@@ -9,6 +9,7 @@ from onejob.engine import Engine
 _POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _LOCAL_SCHEMES = ("sqlite://", "memory://")
 _MANAGER_SCHEMES = ("http://", "https://")
+_BUCKET_SCHEMES = ("s3://", "gs://", "az://", "file://")
 _SCHEME = re.compile(r"[a-z0-9+.-]{1,20}", re.IGNORECASE)
 _HOST = r"(?:[\w.%-]*|\[[0-9A-Za-z:.%]*\])(?::[0-9]{0,5})?"
 _HOSTS_AND_DATABASE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^/:#]*)?")
@@ -20,8 +21,8 @@ def is_multi_process(url: str) -> bool:
 
 
 async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
-    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, or the managers
-    `http://m1:8002,m2:8002`.
+    """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, `s3://bucket`, or
+    the managers `http://m1:8002,m2:8002`.
     """
     scheme, found, rest = url.partition("://")
     if scheme == "memory" and found:
@@ -40,11 +41,19 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
         from .remote import RemoteEngine
 
         return await RemoteEngine.open(url, clock=clock)
+    if is_bucket(url):
+        try:
+            from .bucket import BucketEngine
+        except ModuleNotFoundError as error:
+            if error.name != "obstore":
+                raise
+            raise Invalid("engine", f"{scheme}:// needs the extra `bucket`: pip install 'onejob[bucket]'") from None
+        return await BucketEngine.open(url, clock=clock)
     shown = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "the URL"  # what it is otherwise may be secret
     raise Invalid(
         "engine",
         f"{shown} names no engine; use memory://, sqlite:///file.db, sqlite:////absolute/file.db, "
-        "postgresql://host/database or http://manager:8002",
+        "postgresql://host/database, s3://bucket/prefix or http://manager:8002",
     )
 
 
@@ -68,6 +77,10 @@ def is_postgres(url: str) -> bool:
     return url.startswith(_POSTGRES_SCHEMES)
 
 
+def is_bucket(url: str) -> bool:
+    return url.startswith(_BUCKET_SCHEMES)
+
+
 def redact_password(url: str) -> str:
     """An engine's URL as it may be shown: of a server the user, the hosts and the database, and no parameters.
 
@@ -78,6 +91,9 @@ def redact_password(url: str) -> str:
     if url.startswith(_MANAGER_SCHEMES):
         login, _, hosts = url.partition("://")[2].partition("?")[0].rpartition("@")
         return f"{url.partition('://')[0]}://{'…@' if login else ''}{hosts}"
+    if is_bucket(url):  # credentials are parameters, or by mistake before an @
+        place = url.partition("?")[0]
+        return f"{url.partition('://')[0]}://…" if "@" in place else place
     scheme, _, rest = url.partition("://")
     place, _, query = rest.partition("?")
     login, at, place = place.rpartition("@")
@@ -92,4 +108,6 @@ def has_password(url: str) -> bool:
     if url.startswith(_MANAGER_SCHEMES):
         return "@" in url
     shown = redact_password(url)
+    if is_bucket(url):
+        return shown.endswith("…") or any(word in url.partition("?")[2].lower() for word in ("secret", "key", "token"))
     return shown.endswith("…") or ":…@" in shown or (is_postgres(url) and "password" in url.partition("?")[2].lower())

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, get_type_hints
 
-from msgspec import json
+from msgspec import NODEFAULT, Struct, json
 from msgspec.structs import astuple, fields
 
+from onejob.core.batch import Changes
 from onejob.core.facts import KINDS, U64, Fact, Kind, NewerFormat
 
 _SIGNED_MAX = 2**63 - 1
@@ -44,6 +45,36 @@ def fact_to_row(fact: Fact) -> Sequence[Any]:
     for index, convert in converts:
         values[index] = convert(values[index])
     return values
+
+
+class RowChanges(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The changes of a batch as rows. A row begins with the id of its fact."""
+
+    inserts: dict[Kind, list[Sequence[Any]]]
+    updates: dict[Kind, list[tuple[Sequence[Any], int]]]  # with the version that is replaced
+    deletes: dict[Kind, list[tuple[bytes, int]]]
+    attachments: list[tuple[bytes, int, int, bytes]]  # job id, kind, index, data
+    trims: list[tuple[bytes, int, int]]
+
+
+def to_row_changes(changes: Changes) -> RowChanges:
+    return RowChanges(
+        {kind: [fact_to_row(fact) for fact in facts] for kind, facts in changes.inserts.items()},
+        {kind: [(fact_to_row(fact), was) for fact, was in pairs] for kind, pairs in changes.updates.items()},
+        {kind: [(fact.id, was) for fact, was in pairs] for kind, pairs in changes.deletes.items()},
+        [(add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in changes.attachments],
+        [(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims],
+    )
+
+
+def complete_row(kind: Kind, row: Sequence[Any]) -> Sequence[Any]:
+    """A row of an older version, with the defaults of the fields that were added since."""
+    cls, names = _FIELDS[kind]
+    if len(row) == len(names):
+        return row
+    if len(row) > len(names):
+        raise NewerFormat(f"a {cls.__name__} has fields that this program does not know; upgrade this program")
+    return (*row, *_DEFAULTS[cls][len(row) :])
 
 
 def check_storable(fact: Fact) -> None:
@@ -86,3 +117,15 @@ for _cls, _names in _FIELDS.values():
     _both = [(index, *_conversions(_hints[name])) for index, name in enumerate(_names)]
     _TO_ROW[_cls] = [(index, to) for index, to, _ in _both if to is not None]
     _FROM_ROW[_cls] = [(index, back) for index, _, back in _both if back is not None]
+
+# As rows; a field without a default has None, and was there from the beginning.
+_DEFAULTS: dict[type[Any], list[Any]] = {}
+for _cls, _names in _FIELDS.values():
+    _values = [
+        None if field.required else field.default_factory() if field.default is NODEFAULT else field.default
+        for field in fields(_cls)
+    ]
+    for _index, _to in _TO_ROW[_cls]:
+        if _values[_index] is not None:
+            _values[_index] = _to(_values[_index])
+    _DEFAULTS[_cls] = _values

@@ -49,7 +49,8 @@ MEANINGS: Final = {
     "jwt": "how bearer tokens are verified; without it only API keys are accepted",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
     "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
-    "window": "how long a key returns its job if its submission does not say, from `1s` to `365d`; a change applies to keys "
+    "window": "how long a key returns its job if its submission does not say, from `1s` to `365d`; empty: `24h`, and `30d` on a "
+    "bucket; a change applies to keys "
     "that are used first afterwards. Every process that submits has its own default",
     "windows": "the same for single job types, as a table of names and windows",
     "job_retention": "how long a job is kept after its end, up to `3650d`, and never deleted before its record; a change "
@@ -85,7 +86,7 @@ MEANINGS: Final = {
 class LedgerOptions(TypedDict):
     """Those arguments of `onejob.open` that the service has settings for."""
 
-    window: timedelta
+    window: timedelta | None
     windows: dict[str, timedelta]
     retention: timedelta
 
@@ -130,7 +131,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
     key_owner: Literal["tenant", "user"] = "tenant"
-    window: str = "24h"
+    window: str = ""  # empty: the engine's own
     windows: dict[str, str] = {}  # by job type
     job_retention: str = "7d"
     rate_per_second: float | None = None  # new submissions of one credential; None: unlimited
@@ -194,7 +195,8 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def ledger_options(self) -> LedgerOptions:
         """The arguments of `onejob.open` that these settings stand for; raises Invalid for a wrong one."""
-        window, retention = parse_duration("window", self.window), parse_duration("job_retention", self.job_retention)
+        window = parse_duration("window", self.window) if self.window else None
+        retention = parse_duration("job_retention", self.job_retention)
         windows = {type: parse_duration("windows", text) for type, text in self.windows.items()}
         parse_default_windows(window, windows)
         parse_retention_ms("job_retention", retention)

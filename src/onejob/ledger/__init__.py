@@ -129,8 +129,8 @@ def open(
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
-    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours. Ended jobs are kept for
-    `retention`, and never deleted before their records.
+    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket).
+    Ended jobs are kept for `retention`, and never deleted before their records.
     With `coalesce`, batches are larger: for a process that serves many connections on this event loop.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))

@@ -138,9 +138,9 @@ def with_prepared_input(submission: Submission) -> Submission:
 
 
 def parse_default_windows(window: timedelta | None, windows: Mapping[str, timedelta]) -> DefaultWindows:
-    """`window` for all job types but those that `windows` names."""
+    """`window` for all job types but those that `windows` names; without it, `ttl_ms` is 0: the engine's own."""
     by_type = {checked_name("type", type): parse_window_ms("windows", one) for type, one in windows.items()}
-    return DefaultWindows(TTL_MS_DEFAULT if window is None else parse_window_ms("window", window), by_type)
+    return DefaultWindows(0 if window is None else parse_window_ms("window", window), by_type)
 
 
 def parse_retention_ms(what: str, retention: timedelta) -> int:

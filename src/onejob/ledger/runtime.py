@@ -14,6 +14,7 @@ from onejob.clock import Clock
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
+from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.reserve import UnansweredReservations
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, EngineInfo, LedgerSettings
@@ -91,7 +92,7 @@ class Runtime:
         self.job_counts = JobCounts(self.gate)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
-        self.windows = windows
+        self.windows = windows if windows.ttl_ms else replace(windows, ttl_ms=engine.info.window_ms)
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
         # How long any gate may remember a receipt: `forget` must wait for it.
@@ -148,9 +149,23 @@ class Runtime:
         progress = PurgeProgress()
         try:
             await purge_tenant(self.gate, caller.tenant, progress)
+            await self._request_erasure()
         finally:  # a purge that fails half-way has deleted something too
             audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=progress.count)
         return progress.count
+
+    async def _request_erasure(self) -> None:
+        """Ask a store that keeps its history to remove that too. The body is another each time, so that it is a change."""
+        await self.gate.execute(
+            (
+                SetPolicy(
+                    tenant=_NO_TENANT,
+                    policy_id=policy_id(_NO_TENANT, ERASURE_POLICY_NAME),
+                    name=ERASURE_POLICY_NAME,
+                    body=self.ids.holder(),
+                ),
+            )
+        )
 
     def release_waiters(self) -> None:
         """End all long polls and waits for pending keys, because the process is shutting down."""

@@ -31,7 +31,7 @@ from onejob.core.command import Command
 from onejob.core.facts import Kind, NewerFormat
 from onejob.core.replies import AnyReply
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
-from onejob.engines.codec import TABLES, columns, fact_from_row, fact_to_row, u64_to_signed
+from onejob.engines.codec import TABLES, RowChanges, columns, fact_from_row, to_row_changes
 from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 
 from . import queries, schema
@@ -328,13 +328,13 @@ class SqliteStore:
         self.ledger = ledger  # as of the last commit here
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        return execute_isolating_failures(self._write_batch, commands, self._raise_store_failure)
+        return execute_isolating_failures(self._write_batch, commands, self.raise_store_failure)
 
     def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         """Decide commands that change nothing on committed rows, which are synced before they are visible."""
-        return execute_isolating_failures(self._read_batch, commands, self._raise_store_failure)
+        return execute_isolating_failures(self._read_batch, commands, self.raise_store_failure)
 
-    def _raise_store_failure(self, error: Exception, executed: int) -> None:
+    def raise_store_failure(self, error: Exception, executed: int) -> None:
         """Raise if the store failed; the outcome is unknown if a part of the batch was executed before."""
         failure = error
         if isinstance(error, apsw.Error):
@@ -358,26 +358,32 @@ class SqliteStore:
             assert not working.changes()
             return replies
         finally:
-            self._rollback()
+            self.rollback()
 
     def _write_batch(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
-        footprints = [command.footprint for command in commands]
-        self.db.execute("BEGIN IMMEDIATE")
+        self.begin()
         try:
-            working = load_facts_sync(footprints, self._fetch)
-            replies = decide_batch(commands, footprints, working, self.now())
-            changes = working.changes()
-            if not changes:
-                return replies
-            self._save(changes)
-            ledger = self._advance_generation()
-            self._commit()
-            self.ledger = ledger
+            replies, changes = self.decide(commands)
+            if changes:
+                self.save(to_row_changes(changes))
+                ledger = self.advance_generation()
+                self._commit()
+                self.ledger = ledger
             return replies
         finally:
-            self._rollback()
+            self.rollback()
 
-    def _advance_generation(self) -> schema.LedgerState:
+    def begin(self) -> None:
+        self.db.execute("BEGIN IMMEDIATE")
+
+    def decide(self, commands: Sequence[Command[Any]]) -> tuple[list[AnyReply], Changes]:
+        """Load the facts and decide, inside the transaction that is open."""
+        footprints = [command.footprint for command in commands]
+        working = load_facts_sync(footprints, self._fetch)
+        replies = decide_batch(commands, footprints, working, self.now())
+        return replies, working.changes()
+
+    def advance_generation(self) -> schema.LedgerState:
         rows: list[Any] = self.db.execute(_NEXT_GENERATION, (self.ledger.id, self.ledger.generation)).fetchall()
         if not rows:
             schema.refuse_other_ledger(self.db.filename, schema.read_ledger(self.db), self.ledger)
@@ -390,7 +396,7 @@ class SqliteStore:
             # The last frame may have reached the disk although its sync failed.
             raise Unknown(f"the disk failed during a commit ({error}); retry with the same key") from error
 
-    def _rollback(self) -> None:
+    def rollback(self) -> None:
         if self.db.in_transaction:
             with suppress(apsw.Error):  # report the first error; the engine closes the connection after it
                 self.db.execute("ROLLBACK")
@@ -399,35 +405,31 @@ class SqliteStore:
         return [
             fact_from_row(request.kind, row)
             for start in range(0, len(request.ids), _IDS_MAX)
-            for row in self._select(request.kind, request.ids[start : start + _IDS_MAX])
+            for row in self.select(request.kind, request.ids[start : start + _IDS_MAX])
         ]
 
-    def _select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
+    def select(self, kind: Kind, ids: list[bytes]) -> list[Any]:
         # The last id is repeated up to a power of two: fewer lengths, fewer prepared statements.
         padded = ids + ids[-1:] * ((1 << (len(ids) - 1).bit_length()) - len(ids))
         marks = f"({','.join('?' * len(padded))})"
         return self.db.execute(_SELECT[kind] + marks, padded).fetchall()
 
-    def _save(self, changes: Changes) -> None:
+    def save(self, changes: RowChanges) -> None:
+        """Store the changes inside the transaction that is open; raise unless every fact has the expected version."""
         db = self.db
         for kind, deletes in changes.deletes.items():
-            self._change_exactly(_DELETE[kind], [(fact.id, version) for fact, version in deletes])
+            self._change_exactly(_DELETE[kind], deletes)
             if kind is Kind.JOB:
-                db.executemany(_DELETE_ATTACHMENTS_OF_JOB, [(fact.id,) for fact, _ in deletes])
-                db.executemany(_DELETE_MEMOS_OF_JOB, [(fact.id,) for fact, _ in deletes])
+                db.executemany(_DELETE_ATTACHMENTS_OF_JOB, [(id,) for id, _ in deletes])
+                db.executemany(_DELETE_MEMOS_OF_JOB, [(id,) for id, _ in deletes])
         for kind, inserts in changes.inserts.items():
-            self._insert(_INSERT[kind], [fact_to_row(fact) for fact in inserts])
+            self._insert(_INSERT[kind], inserts)
         for kind, updates in changes.updates.items():
-            self._change_exactly(_UPDATE[kind], [(*fact_to_row(fact), fact.id, version) for fact, version in updates])
+            self._change_exactly(_UPDATE[kind], [(*row, row[0], version) for row, version in updates])
         if changes.attachments:
-            self._insert(
-                _INSERT_ATTACHMENT,
-                [(add.job_id, int(add.kind), u64_to_signed(add.index), add.data) for add in changes.attachments],
-            )
+            self._insert(_INSERT_ATTACHMENT, changes.attachments)
         if changes.trims:
-            db.executemany(
-                _DELETE_ATTACHMENT, [(trim.job_id, int(trim.kind), u64_to_signed(trim.index)) for trim in changes.trims]
-            )
+            db.executemany(_DELETE_ATTACHMENT, changes.trims)
 
     def _insert(self, prefix: str, rows: Sequence[Sequence[Any]]) -> None:
         """Insert up to 64 rows per statement, because every statement releases the GIL and must win it back.
@@ -443,7 +445,7 @@ class SqliteStore:
             self.db.execute(_with_placeholders(prefix, len(part[0]), size), list(chain.from_iterable(part)))
             start += size
 
-    def _change_exactly(self, sql: str, rows: list[tuple[Any, ...]]) -> None:
+    def _change_exactly(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Raise unless every row has the expected version."""
         before = self.db.total_changes()
         self.db.executemany(sql, rows)

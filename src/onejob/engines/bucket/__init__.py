@@ -1,0 +1,684 @@
+"""The engine on nothing but an object store: a log of batches, and a local replica with all queries.
+
+`log/{n}`, created if absent, is the only commit point. A batch is decided on the replica in an open transaction; then its
+entry is put in the place of the commit's sync; then the replica is committed. The rules:
+
+1. One batch at a time per process. While a put of this process may be under way, the same bytes are put at the same
+   position again, and nothing else; new batches wait behind it.
+2. A position that another process has taken is applied, and the batch is decided again on what it says.
+3. A read, and a batch that changed nothing, is answered once the next position was found empty after it was asked.
+4. Entries are deleted at least a day after a newer snapshot. So a process that has not confirmed its position for an hour
+   opens anew before it reads or writes; the age is judged by this machine's boot time and by the store's time, before a
+   request and after its answer.
+5. A replica that fails after its entry was put is opened anew, and the reply stands.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from typing import Any, Final, NamedTuple, TypeVar
+
+import apsw
+from msgspec.structs import replace
+
+from onejob.clock import Clock, SystemClock
+from onejob.core.command import Command
+from onejob.core.facts import Attachment, Kind, NewerFormat
+from onejob.core.replies import AnyReply
+from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
+from onejob.engines.sqlite import WorkerThread
+from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
+from onejob.ids import Ids, SystemIds
+
+from .log import LogPart, StoreTime, decode_entry, encode_entry, log_name, nonce_of, position_of, read_or_create_ledger
+from .objects import NothingSent, ObjectStore, RequestFailed, prove_create_if_absent
+from .replica import (
+    ERASURE_POLICY_ID,
+    BehindLog,
+    BrokenLog,
+    Decided,
+    LogState,
+    Payload,
+    Replica,
+    ReplicaFile,
+    ViewChanges,
+    to_engine_error,
+)
+from .snapshots import DATE_MS, Erasure, Keeper, find_snapshots, load_snapshot
+from .url import ViewMode, open_objects, parse_bucket_url
+from .view import ViewRepair, ViewWriter, repair_view
+
+T = TypeVar("T")
+Run = Callable[..., Coroutine[Any, Any, Any]]
+log = logging.getLogger("onejob")
+
+ANSWER_SECONDS: Final = 15.0
+BATCH_MAX: Final = 256
+CONFIRMED_SECONDS_MAX: Final = 3600.0
+JUMP_MS_MAX: Final = 60_000
+AGREEING_DATES: Final = 3
+_DATES_ASKED_MAX: Final = 9
+_READ_SECONDS: Final = 10.0
+_REFUSED_SECONDS: Final = 3.0
+_PAUSE_SECONDS: Final = 0.02
+_PAUSE_SECONDS_MAX: Final = 1.0
+_GETS_AT_ONCE: Final = 32
+_ATTEMPTS_MAX: Final = 10_000
+_VIEW_REPAIR_ENTRIES: Final = 256
+_KEEP_SECONDS: Final = 600.0
+_CURSOR_NAME: Final = "view/cursor"
+VIEW_CLOSE_SECONDS: Final = 2.0
+WINDOW_MS: Final = 30 * 86_400_000
+
+
+# A batch is put while the view of the last is written.
+HINTS: Final[dict[str, Any]] = {"write_lanes": 2, "batch_max": BATCH_MAX, "window_ms": WINDOW_MS}
+
+
+class Proof(NamedTuple):
+    """The last request that showed the position of the replica to be the newest, and when that was."""
+
+    ordinal: int
+    at: float  # on the clock of this machine
+    date: int  # on the store's
+
+
+class WriteCall:
+    """How far a call has come, for the error of a caller that stops waiting."""
+
+    def __init__(self) -> None:
+        self.may_be_sent = False
+        self.abandoned = False
+
+    def stop_waiting(self) -> Unavailable | Unknown:
+        if self.may_be_sent:
+            return Unknown("the bucket has not answered in time; repeat with the same key")
+        self.abandoned = True
+        return Unavailable("the bucket is slow: nothing was done; repeat")
+
+
+class BucketEngine(EngineBase):
+    def __init__(
+        self,
+        objects: ObjectStore,
+        replica_file: ReplicaFile,
+        *,
+        clock: Clock,
+        ids: Ids | None = None,
+        view: ViewMode = ViewMode.BEFORE,
+        durability: Durability = Durability.DISK,
+        durability_warning: str = "",
+        display: str = "the bucket",
+        run: Run | None = None,
+    ) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._objects = objects
+        self._clock = clock
+        self._ids = ids or SystemIds()
+        self._display = display
+        self._time = StoreTime(clock.monotonic)
+        self._thread = WorkerThread("onejob-replica") if run is None else None
+        self._run_in_thread = run
+        self._replica = Replica(replica_file, self._time.latest_ms, view=view is not ViewMode.OFF)
+        self._view_mode = view
+        self._view = ViewWriter(objects, self._replica, self._run, self._spawn)
+        self._keeper = Keeper(objects, self._replica, self._run, self._run_current, self._time.latest_ms)
+        self._lock = asyncio.Lock()
+        self._ordinals = count(1)
+        self._proof = Proof(0, float("-inf"), 0)
+        self._date = 0  # the last that the store told
+        self._must_reopen = True
+        self._must_discard = False  # the file of the replica has failed
+        self._check: asyncio.Task[None] | None = None
+        self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
+        self._erased_at = 0  # the last purge whose bytes are known to be gone
+        self._closed = False
+        self.info = EngineInfo(
+            name="bucket", ledger_id="", durability=durability, durability_warning=durability_warning, **HINTS
+        )
+
+    @classmethod
+    async def open(cls, url: str, *, clock: Clock | None = None) -> "BucketEngine":
+        parsed, clock = parse_bucket_url(url), clock or SystemClock()
+        engine = cls(
+            open_objects(parsed, clock),
+            ReplicaFile(parsed.replica, parsed.place),
+            clock=clock,
+            view=parsed.view,
+            durability=parsed.durability,
+            durability_warning=parsed.durability_warning,
+            display=parsed.display,
+        )
+        await engine.start()
+        return engine
+
+    async def start(self) -> None:
+        """Prove the store, and follow its log to the end."""
+        try:
+            await self._retry(lambda: prove_create_if_absent(self._objects, self._ids))
+            ledger_id = await self._retry(lambda: read_or_create_ledger(self._objects))
+            self.info = replace(self.info, ledger_id=ledger_id)
+            async with self._lock:
+                await self._translate(self._ensure_current)
+        except BaseException:
+            await self.aclose()
+            raise
+        if self._view_mode is not ViewMode.OFF:
+            self._spawn(self._view.run())
+            self._spawn(self._repair_view())
+        self._spawn(self._keep_periodically())
+
+    async def execute(
+        self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
+    ) -> Sequence[AnyReply]:
+        self._check_open()
+        if not any(command.writes for command in commands):
+            return await self._read(self._replica.read, commands)
+        call = WriteCall()
+        task = self._spawn(self._translate(self._write, commands, call))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        # A caller that is cancelled leaves the task: what was sent must be resolved before the next batch.
+        done, _ = await asyncio.wait({task}, timeout=ANSWER_SECONDS)
+        if not done:
+            error = call.stop_waiting()
+            if on_timeout is None or isinstance(error, Unavailable):
+                raise error
+            on_timeout(error)
+            await asyncio.wait({task})
+        if task.cancelled():
+            raise call.stop_waiting()
+        return task.result()
+
+    async def scan(self, query: Query[T], /) -> Page[T]:
+        self._check_open()
+        page, large = await self._read(self._replica.scan, query)
+        if not large:
+            return page
+        items: list[Any] = list(page.items)
+        loaded = await asyncio.gather(*(self._load_payload(payload) for payload in large.values()))
+        for n, data in zip(large, loaded, strict=True):
+            item = items[n]
+            assert isinstance(item, Attachment)
+            items[n] = replace(item, data=data)
+        return Page([one for one in items if one is not None], page.more, page.scanned_to)
+
+    async def barrier(self, tenant: str, user: str | None = None) -> None:
+        """Return at once: whoever has decided before a change of the limit finds its position taken, and decides again."""
+        self._check_open()
+
+    async def examine_erasure(self) -> Erasure | None:
+        """What is left of facts that were purged; None: nothing was, or everything is gone. For `onejob doctor`."""
+        await self._confirm()
+        requested_at = await self._run(self._replica.erasure_requested_at)
+        erasure = await self._retry(lambda: self._keeper.examine_erasure(requested_at)) if requested_at else None
+        return erasure if erasure is not None and erasure.remaining else None
+
+    @property
+    def has_view(self) -> bool:
+        return self._view_mode is not ViewMode.OFF
+
+    async def repair_view(self) -> ViewRepair:
+        """Compare every object of the view with the log, and write or delete what differs; for `onejob doctor`."""
+        await self._confirm()
+        await self._view.write_all_pending()
+        position = self._replica.state.position
+        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, position))
+
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._writes:
+            await asyncio.wait(self._writes, timeout=ANSWER_SECONDS)
+        if self._view_mode is not ViewMode.OFF and self._proof.ordinal:
+            with suppress(TimeoutError, OnejobError, apsw.Error, OSError):  # the next who opens the bucket writes it
+                await asyncio.wait_for(self._view.write_all_pending(), VIEW_CLOSE_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._run(self._replica.release)
+        if self._thread is not None:
+            await self._thread.aclose()
+        await self._objects.aclose()
+
+    # Writing
+
+    async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+        async with self._lock:
+            for _ in range(_ATTEMPTS_MAX):
+                if call.abandoned:
+                    raise Unavailable("nobody waits for this batch any more: nothing was done")
+                await self._ensure_current()
+                decided = await self._run(self._replica.decide, commands)
+                if not decided.parts:
+                    if await self._is_newest():
+                        return list(decided.replies)
+                    continue
+                proof, ordinal = self._proof, next(self._ordinals)
+                changes = await self._put_entry(decided, call)
+                if changes is not None:
+                    break
+            else:
+                raise Unavailable("other processes have taken every position of the log; repeat")
+        # What follows is not part of the commit, so the next batch may go on.
+        await asyncio.gather(self._check_age(proof), self._show(changes))
+        self._prove(ordinal)
+        return list(decided.replies)
+
+    async def _put_entry(self, decided: Decided, call: WriteCall) -> ViewChanges | None:
+        """Commit what was decided; None if another process has taken the position."""
+        state = self._replica.state
+        position, nonce = state.position + 1, self._ids.holder()
+        data = encode_entry(nonce, state.nonce, decided.at, decided.parts)
+        try:
+            await self._put_payloads(decided.payloads)
+            other = await self._append(position, data, nonce, call)
+        except BaseException:
+            await self._run(self._replica.rollback)
+            raise
+        if other is not None:
+            call.may_be_sent = False  # the position is taken, so what was sent can have no effect
+            await self._run(self._replica.rollback)
+            await self._apply(position, [other])
+            return None
+        return await self._commit_replica(decided, nonce, len(data))
+
+    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+        """Create an entry; returns the other one that is at its position, or None if it is ours."""
+        name = log_name(position)
+        may_be_sent = False
+        pauses = self._pauses()
+        refused_until = asyncio.get_running_loop().time() + _REFUSED_SECONDS
+        while True:
+            if call.abandoned and not may_be_sent:
+                raise Unavailable("nobody waits for this batch any more: nothing was done")
+            if self._is_stale():
+                self._must_reopen = True
+                raise Unknown("the bucket has not answered for an hour; repeat with the same key")
+            call.may_be_sent = True
+            try:
+                if await self._objects.create(name, data):
+                    return None
+            except NothingSent as error:
+                call.may_be_sent = may_be_sent
+                if not may_be_sent and asyncio.get_running_loop().time() >= refused_until:
+                    raise Unavailable(
+                        f"{self._display} cannot be written ({error}): nothing was done; repeat"
+                    ) from None
+                await asyncio.sleep(next(pauses))
+                continue
+            except RequestFailed:
+                may_be_sent = True
+            found = await self._find_entry(name, pauses)
+            if found is not None:
+                return None if nonce_of(found) == nonce else found
+            await asyncio.sleep(next(pauses))
+
+    async def _find_entry(self, name: str, pauses: "Pauses") -> bytes | None:
+        """What is at the position of an entry that this process has put, or may have put."""
+        while True:
+            try:
+                return await self._objects.get(name)
+            except RequestFailed:
+                if self._is_stale():
+                    return None  # the caller notices it too
+                await asyncio.sleep(next(pauses))
+
+    async def _commit_replica(self, decided: Decided, nonce: bytes, size: int) -> ViewChanges:
+        try:
+            dropped = await self._run(self._replica.list_payloads_dropped_by, decided.parts)
+            changes: ViewChanges = await self._run(self._replica.commit, decided.parts, nonce, decided.at, size)
+        except (apsw.Error, OSError) as error:
+            log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
+            self._must_reopen = self._must_discard = True
+            return ViewChanges([], [])
+        if dropped:
+            self._spawn(self._delete_quietly(dropped))
+        if self._keeper.is_due(self._replica.state):
+            self._spawn(self._keep())
+        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(decided.parts)):
+            self._spawn(self._erase_soon())
+        if self._view_mode is not ViewMode.OFF and self._replica.state.position % _VIEW_REPAIR_ENTRIES == 0:
+            self._spawn(self._repair_view())
+        return changes
+
+    async def _show(self, changes: ViewChanges) -> None:
+        """Write the view: what was created before the reply, later states behind it."""
+        if self._view_mode is ViewMode.OFF:
+            return
+        self._view.queue(changes.changed)
+        if self._view_mode is ViewMode.SOON:
+            self._view.queue(changes.created)
+        elif changes.created:
+            await self._view.write_before_reply(changes.created)
+
+    async def _check_age(self, proof: Proof) -> None:
+        """After the answer: a process that stood still for longer than entries are kept has put its entry in vain."""
+        pauses = self._pauses()
+        while not self._is_stale(proof):
+            try:
+                await self._read_date()
+                break
+            except RequestFailed:
+                await asyncio.sleep(next(pauses))
+        if self._is_stale(proof):
+            self._must_reopen = True
+            raise Unknown("this process was stopped for more than an hour; repeat with the same key")
+
+    async def _put_payloads(self, payloads: Sequence[Payload]) -> None:
+        await asyncio.gather(
+            *(self._retry(lambda one=one: self._objects.put(one.name, one.data)) for one in payloads)  # type: ignore[misc]
+        )
+
+    async def _load_payload(self, payload: Payload) -> bytes:
+        data = await self._retry(lambda: self._objects.get(payload.name))
+        if data is None or sha256(data).digest() != payload.digest:
+            what = "is missing" if data is None else "was changed"
+            raise StoreRefused(f"the object {payload.name} {what}; restore it from a version or a copy of the bucket")
+        return bytes(data)
+
+    # Following the log
+
+    async def _read(self, work: Callable[..., T], *args: Any) -> T:
+        """Read from the replica once it is at the newest entry. If it is being opened anew just then, wait and read again."""
+        while True:
+            await self._confirm()
+            position = self._replica.state.position
+            with suppress(BehindLog):
+                return await self._translate(self._run, self._replica.run_at, position, work, *args)
+
+    async def _run_current(self, work: Callable[..., T], *args: Any) -> T:
+        """Run something on the replica while it is at the end of the log, and stays there."""
+        async with self._lock:
+            await self._ensure_current()
+            await self._catch_up()
+            return await self._run(work, *args)
+
+    async def _confirm(self) -> None:
+        """Return when the replica is at the newest entry that there was when this was called. Callers share requests."""
+        asked = next(self._ordinals)
+        while self._proof.ordinal < asked or self._must_reopen:
+            self._check_open()
+            if self._check is None or self._check.done():
+                self._check = self._spawn(self._translate(self._run_check))
+            check = self._check
+            await asyncio.wait({check})
+            if not check.cancelled() and (error := check.exception()) is not None:
+                raise type(error)(*error.args) from error
+
+    async def _run_check(self) -> None:
+        if self._must_reopen or self._is_stale() or not self._has_plausible_time():
+            async with self._lock:
+                await self._ensure_current()
+        ordinal = next(self._ordinals)
+        position = self._replica.state.position + 1
+        found = await self._find_newer(position)
+        if found is None and not self._must_reopen:
+            self._prove(ordinal)
+            return
+        async with self._lock:  # behind a batch of this process that may be about to take the position
+            await self._ensure_current()
+            if self._proof.ordinal < ordinal:
+                await self._catch_up()
+
+    async def _is_newest(self) -> bool:
+        """True if there is no newer entry than the replica has; else they are applied. The caller holds the lock."""
+        ordinal = next(self._ordinals)
+        position = self._replica.state.position + 1
+        found = await self._find_newer(position)
+        if found is None and not self._must_reopen:
+            self._prove(ordinal)
+            return True
+        if found is not None:
+            await self._apply(position, [found])
+        return False
+
+    async def _find_newer(self, position: int) -> bytes | None:
+        found, _ = await asyncio.gather(self._get(log_name(position)), self._retry(self._read_date))
+        if self._is_stale():
+            self._must_reopen = True
+            return None
+        return found
+
+    async def _catch_up(self) -> None:
+        """Apply entries until there is none. The caller holds the lock."""
+        width = 1
+        while True:
+            position = self._replica.state.position + 1
+            ordinal = next(self._ordinals)
+            found = await asyncio.gather(*(self._get(log_name(position + n)) for n in range(width)))
+            entries = list(_until_none(found))
+            if entries:
+                await self._apply(position, entries)
+            if len(entries) < width:
+                self._prove(ordinal)
+                return
+            width = min(width * 4, _GETS_AT_ONCE)
+
+    async def _apply(self, position: int, entries: Sequence[bytes]) -> None:
+        decoded = [(decode_entry(position + n, data), len(data)) for n, data in enumerate(entries)]
+        await self._run(self._replica.apply, decoded)
+
+    async def _ensure_current(self) -> None:
+        """Before a decision: the replica is not stale, and the store's time is believed. The caller holds the lock."""
+        if self._must_reopen or self._is_stale():
+            await self._reopen()
+        if self._has_plausible_time():
+            return
+        for _ in range(_DATES_ASKED_MAX):
+            await self._retry(self._read_date)
+            if self._has_plausible_time():
+                return
+        raise Unavailable(
+            "the answers of the store disagree about the time: nothing was done; check its clocks, then repeat"
+        )
+
+    def _has_plausible_time(self) -> bool:
+        jumped = self._time.latest_ms() - self._replica.state.at > JUMP_MS_MAX
+        return not jumped or self._time.agreeing >= AGREEING_DATES
+
+    async def _reopen(self) -> None:
+        """Find the place of the replica in the log, or begin with a snapshot; then follow the log to the end."""
+        self._must_reopen = True  # nobody reads meanwhile
+        await self._retry(self._read_date)
+        await self._run(self._replica.rollback)
+        try:
+            await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
+            self._must_discard = False
+            await self._follow_from_snapshot()
+            await self._catch_up()
+        except BrokenLog:
+            await self._run(self._replica.reset)
+            raise StoreRefused(
+                "the log of this bucket does not continue its snapshot: objects in log/ were changed or removed; "
+                "restore them from versions or a copy of the bucket"
+            ) from None
+        self._must_reopen = False
+
+    async def _follow_from_snapshot(self) -> None:
+        snapshots = await self._retry(lambda: find_snapshots(self._objects))
+        # Entries up to a snapshot may be deleted, those after the newest are not.
+        if await self._continues_log(self._replica.state, snapshots[-1].position if snapshots else 0):
+            return
+        for snapshot in reversed(snapshots[-2:]):
+            if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
+                return
+        if snapshots:
+            raise StoreRefused(
+                "no snapshot of this bucket can be read; restore snap/ from versions or a copy of the bucket"
+            )
+        await self._run(self._replica.reset)
+        await self._retry(self._refuse_gap)
+
+    async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
+        if state.position == newest_snapshot == 0:
+            await self._retry(self._refuse_gap)
+            return True
+        if state.position < newest_snapshot:
+            return False
+        found = await self._get(log_name(state.position))
+        return found is not None and nonce_of(found) == state.nonce
+
+    async def _refuse_gap(self) -> None:
+        """Without a snapshot the log begins with its first entry, or somebody has deleted it."""
+        async for page in self._objects.list(log_name(0).rpartition("/")[0]):
+            first = min((position_of(one.name) for one in page), default=1)
+            if first > 1:
+                raise StoreRefused(
+                    f"the first {first - 1} entries of the log are missing: answered keys would be new; restore log/"
+                )
+            return
+
+    # Small things
+
+    def _prove(self, ordinal: int) -> None:
+        self._proof = Proof(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
+
+    def _is_stale(self, proof: Proof | None = None) -> bool:
+        """True if the proof is too old, by this machine's clock or by the store's."""
+        proof = proof or self._proof
+        seconds = max(self._clock.monotonic() - proof.at, (self._date - proof.date) / 1000)
+        return seconds > CONFIRMED_SECONDS_MAX
+
+    async def _read_date(self) -> None:
+        sent = self._clock.monotonic()
+        date = await self._objects.read_date()
+        self._time.add(date, sent, self._clock.monotonic())
+        self._date = date.ms
+
+    async def _get(self, name: str) -> bytes | None:
+        return await self._retry(lambda: self._objects.get(name))
+
+    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request that may be repeated."""
+        until = asyncio.get_running_loop().time() + _READ_SECONDS
+        pauses = self._pauses()
+        while True:
+            try:
+                return await ask()
+            except RequestFailed as error:
+                if asyncio.get_running_loop().time() >= until:
+                    raise Unavailable(f"{self._display} does not answer ({error}): nothing was done; repeat") from None
+                await asyncio.sleep(next(pauses))
+
+    def _pauses(self) -> "Pauses":
+        return Pauses(self._ids)
+
+    async def _run(self, work: Callable[..., T], *args: Any) -> T:
+        if self._thread is None:
+            assert self._run_in_thread is not None
+            result: T = await self._run_in_thread(work, *args)
+            return result
+        return await self._thread.call(work, *args)
+
+    async def _translate(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Turn the errors of the replica into the two failures of the seam, and open it anew."""
+        try:
+            return await work(*args)
+        except OnejobError:
+            raise
+        except BrokenLog:
+            self._must_reopen = True
+            await self._run(self._replica.reset)
+            raise Unavailable(
+                "the local replica does not fit the log: nothing was done; it is made anew, repeat"
+            ) from None
+        except (apsw.Error, OSError, NewerFormat) as error:
+            self._must_reopen = self._must_discard = True
+            raise to_engine_error(self._replica, error) from error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(f"the engine on {self._display} is closed; open another")
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget_task)
+        return task
+
+    def _forget_task(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it raises it
+
+    async def _delete_quietly(self, names: Sequence[str]) -> None:
+        with suppress(RequestFailed):  # what is left is found when unnamed payloads are deleted
+            await self._objects.delete(names)
+
+    async def _keep(self, *, erase: bool = False) -> None:
+        try:
+            if erase:
+                await self._erase()
+            else:
+                await self._keeper.keep(self._lock)
+        except (RequestFailed, OnejobError, apsw.Error, OSError) as error:
+            log.warning("a snapshot or the cleaning of %s failed, will retry: %s", self._display, error)
+
+    async def _erase_soon(self) -> None:
+        await asyncio.sleep(2 * DATE_MS / 1000)  # the date of the snapshot is then certainly later than the purge
+        await self._keep(erase=True)
+
+    async def _erase(self) -> None:
+        requested_at = await self._run(self._replica.erasure_requested_at)
+        if requested_at in (0, self._erased_at):
+            return
+        erasure = await self._keeper.erase(self._lock, requested_at)
+        if erasure.remaining:
+            log.info("purged bytes are in %d objects of %s for up to a day", erasure.remaining, self._display)
+        else:
+            log.info("all bytes that were purged are gone from %s", self._display)
+            self._erased_at = requested_at
+
+    async def _keep_periodically(self) -> None:
+        """What is due while nobody writes."""
+        while True:
+            await asyncio.sleep(_KEEP_SECONDS)
+            await self._keep(erase=True)
+            if self._keeper.is_due(self._replica.state):
+                await self._keep()
+
+    async def _repair_view(self) -> None:
+        """Write what lies after the cursor of the view and is not known to be written, then move the cursor."""
+        try:
+            cursor = await self._objects.get(_CURSOR_NAME)
+            if cursor is not None and cursor.isdigit():
+                async with self._lock:
+                    await self._run(self._replica.forget_view_before, int(cursor))
+            position = self._replica.state.position
+            if await self._view.write_all_pending() and position:
+                await self._objects.put(_CURSOR_NAME, b"%d" % position)
+        except (RequestFailed, apsw.Error, OSError) as error:
+            log.warning("the view of %s could not be repaired, will retry: %s", self._display, error)
+
+
+def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:
+    for part in parts:
+        yield from part.rows.inserts.get(Kind.POLICY, ())
+        yield from (row for row, _ in part.rows.updates.get(Kind.POLICY, ()))
+
+
+class Pauses:
+    """Seconds to wait between attempts: doubling, with jitter, without end."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._ids = ids
+        self._seconds = _PAUSE_SECONDS
+
+    def __next__(self) -> float:
+        seconds = self._seconds * (0.5 + self._ids.holder()[0] / 255)
+        self._seconds = min(self._seconds * 2, _PAUSE_SECONDS_MAX)
+        return seconds
+
+
+def _until_none(found: Iterable[bytes | None]) -> Iterable[bytes]:
+    for data in found:
+        if data is None:
+            return
+        yield data

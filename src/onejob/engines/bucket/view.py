@@ -1,0 +1,302 @@
+"""The view: each key and each job as a readable JSON object, in the layout of a queue on nothing but a bucket.
+
+    tasks/{shard}/{task_id}.json            the shard is the last hex digit of the id
+    idempotency/{scope}/{key_hash}.json     the key hash is SHA-256 of scope, colon and key
+
+It is written from the log and never read for a decision: a deleted, damaged or forged object changes no answer, and
+`onejob doctor` repairs it. Tenants other than `default` are below `tenants/{tenant}/`, and keys that belong to one user
+below `users/{user}/`.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, Protocol
+
+import apsw
+from msgspec import Raw, Struct, json
+
+from onejob.core.facts import Job, Kind, Record
+from onejob.core.identity import format_job_id, record_id
+from onejob.core.states import IdempotencyStatus
+from onejob.core.timestamps import to_utc
+from onejob.errors import OnejobError
+
+from .objects import ObjectStore, RequestFailed
+
+log = logging.getLogger("onejob")
+
+TENANT_WITHOUT_FOLDER: Final = "default"
+VIEW_FOLDERS: Final = ("tasks", "idempotency", "tenants")
+HOLD_SECONDS: Final = 2.0  # an answer waits no longer for the view
+PUTS_AT_ONCE: Final = 64
+_COALESCE_SECONDS: Final = 0.25
+_RETRY_SECONDS: Final = 2.0
+_PAGE: Final = 256
+_SEGMENT_MAX: Final = 200
+_SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_OWN_NAME: Final = re.compile(
+    r"(?:tenants/[^/]+/)?(?:tasks/[0-9a-f]/[0-9a-f-]{36}|idempotency/(?:users/[^/]+/)?[^/]+/[0-9a-f]{64})\.json"
+)
+_STATUS: Final = {IdempotencyStatus.PENDING: "creating", IdempotencyStatus.COMMITTED: "ready"}
+
+
+class IdempotencyObject(Struct, frozen=True, omit_defaults=True):
+    key: str
+    key_hash: str
+    task_id: str | None
+    task_key: str | None
+    created_at: datetime
+    expires_at: datetime
+    task_type: str
+    input_hash: str
+    status: str
+    entry: int  # the log entry that it shows
+
+
+class TaskObject(Struct, frozen=True, omit_defaults=True):
+    id: str
+    task_type: str
+    status: str
+    created_at: datetime
+    changed_at: datetime
+    scope: str
+    entry: int
+    key: str = ""
+    input: Raw | None = None
+    input_object: str = ""  # where a large input is
+    attempts: int = 0
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str = ""
+
+
+class ViewObject(NamedTuple):
+    name: str
+    data: bytes | None  # None: it must not exist
+    entry: int
+
+
+def encode_name(text: str) -> str:
+    """One segment of a name: never empty, `.` or `..`, without a slash, at most 200 characters, another for each text."""
+    raw = text.encode("utf-8", "surrogatepass")
+    encoded = "".join(chr(byte) if byte in _SAFE else f"~{byte:02X}" for byte in raw)
+    if len(encoded) > _SEGMENT_MAX:
+        return f"~x{sha256(raw).hexdigest()}"
+    return encoded if encoded.strip(".") else "~2E" * len(encoded) or "~"
+
+
+def _tenant_folder(tenant: str) -> str:
+    return "" if tenant == TENANT_WITHOUT_FOLDER else f"tenants/{encode_name(tenant)}/"
+
+
+def task_name(tenant: str, job_id: bytes) -> str:
+    task_id = format_job_id(job_id)
+    return f"{_tenant_folder(tenant)}tasks/{task_id[-1]}/{task_id}.json"
+
+
+def record_name(tenant: str, scope: str, key: str, id: bytes, user: str) -> str:
+    owner = "" if id == record_id(tenant, scope, key) else f"users/{encode_name(user)}/"
+    return f"{_tenant_folder(tenant)}idempotency/{owner}{encode_name(scope)}/{key_hash(scope, key)}.json"
+
+
+def key_hash(scope: str, key: str) -> str:
+    return sha256(f"{scope}:{key}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def render_record(record: Record, job: Job | None, entry: int) -> bytes:
+    has_job = len(record.job_ids) > 0
+    return json.encode(
+        IdempotencyObject(
+            key=record.key,
+            key_hash=f"sha256:{key_hash(record.scope, record.key)}",
+            task_id=format_job_id(record.job_id) if has_job else record.external_id or None,
+            task_key=task_name(record.tenant, record.job_id) if has_job else None,
+            created_at=to_utc(record.created_at),
+            expires_at=to_utc(max(record.expires_at, record.lease_until)),
+            task_type=job.type if job is not None else record.scope,
+            input_hash=f"sha256:{record.fingerprint[-32:].hex()}" if record.fingerprint else "",
+            status=_STATUS.get(record.status, str(record.status)),
+            entry=entry,
+        )
+    )
+
+
+def render_task(job: Job, input: bytes | None, input_object: str, entry: int) -> bytes:
+    return json.encode(
+        TaskObject(
+            id=format_job_id(job.id),
+            task_type=job.type,
+            status=str(job.state),
+            created_at=to_utc(job.created_at),
+            changed_at=to_utc(job.changed_at),
+            scope=job.scope,
+            entry=entry,
+            key=job.key,
+            input=_as_json(input),
+            input_object=input_object,
+            attempts=job.attempts,
+            run_at=to_utc(job.run_at) if job.run_at else None,
+            started_at=to_utc(job.started_at) if job.started_at else None,
+            ended_at=to_utc(job.ended_at) if job.ended_at else None,
+            error=job.error,
+        )
+    )
+
+
+def _as_json(data: bytes | None) -> Raw | None:
+    if not data:
+        return None
+    try:
+        json.decode(data)
+    except ValueError:  # not every input is JSON
+        return None
+    return Raw(data)
+
+
+class ViewSource(Protocol):
+    """The replica, which knows what is not written yet and what it should be."""
+
+    def list_view_names(self, kind: Kind, after: bytes, limit: int) -> list[tuple[str, bytes]]: ...
+
+    def render_fact(self, kind: Kind, id: bytes, entry: int) -> bytes | None: ...
+
+    def list_pending_view(self, limit: int) -> list[str]: ...
+
+    def render_view(self, names: Sequence[str]) -> list[ViewObject]: ...
+
+    def clear_pending_view(self, written: Sequence[ViewObject]) -> None: ...
+
+
+Run = Callable[..., Coroutine[Any, Any, Any]]
+Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+
+
+class ViewWriter:
+    """Writes what the log has changed; one writer per process, so that an object is never overwritten by an older state."""
+
+    def __init__(self, objects: ObjectStore, source: ViewSource, run: Run, spawn: Spawn) -> None:
+        self._objects = objects
+        self._spawn = spawn
+        self._source = source
+        self._run = run
+        self._busy: set[str] = set()
+        self._queue: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(PUTS_AT_ONCE)
+        self._failed = False
+        self.failures = 0
+
+    async def write_before_reply(self, names: Sequence[str]) -> None:
+        """Write the objects of a batch; after a while it goes on behind the reply."""
+        await asyncio.wait({self._spawn(self._write(names))}, timeout=HOLD_SECONDS)
+
+    def queue(self, names: Iterable[str]) -> None:
+        self._queue.update(dict.fromkeys(names))
+        if self._queue:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write later states, coalesced, and again what failed."""
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(_RETRY_SECONDS if self._failed else _COALESCE_SECONDS)
+            self._wake.clear()
+            names = list(self._queue)[:_PAGE]
+            for name in names:
+                del self._queue[name]
+            await self._write(names)
+            if self._queue:
+                self._wake.set()
+
+    async def write_all_pending(self) -> bool:
+        """Write everything that is known not to be written; True if nothing is left."""
+        while names := await self._run(self._source.list_pending_view, _PAGE):
+            if not await self._write(names):
+                return False
+        return True
+
+    async def _write(self, names: Sequence[str]) -> bool:
+        """True if all of them are written. An object that is being written now is written again afterwards."""
+        mine = [name for name in names if name not in self._busy]
+        self._busy.update(mine)
+        written: list[ViewObject] = []
+        try:
+            rendered: list[ViewObject] = await self._run(self._source.render_view, mine)
+            results = await asyncio.gather(*(self._put(one) for one in rendered))
+            written = [one for one, done in zip(rendered, results, strict=True) if done]
+            self._failed = len(written) < len(rendered)
+            await self._run(self._source.clear_pending_view, written)
+            missing = {one.name for one in rendered} - {one.name for one in written}
+        except (apsw.Error, OSError, OnejobError) as error:
+            log.warning("the view could not be written, will retry: %s", error)
+            self._failed, missing = True, set(mine)
+        finally:
+            self._busy.difference_update(mine)
+        missing.update(name for name in names if name not in mine)
+        self.queue(missing)
+        return not missing
+
+    async def _put(self, one: ViewObject) -> bool:
+        async with self._slots:
+            try:
+                if one.data is None:
+                    await self._objects.delete([one.name])
+                else:
+                    await self._objects.put(one.name, one.data)
+            except RequestFailed as error:
+                self.failures += 1
+                if self.failures & (self.failures - 1) == 0:  # the 1st, 2nd, 4th, 8th, …
+                    log.warning("an object of the view could not be written, will retry: %s", error)
+                return False
+            return True
+
+
+class ViewRepair(Struct):
+    """What was wrong with the view, and is right again."""
+
+    objects: int = 0  # that it should have
+    missing: int = 0
+    changed: int = 0
+    left_over: int = 0  # of keys and jobs that are gone
+
+
+async def repair_view(objects: ObjectStore, source: ViewSource, run: Run, entry: int) -> ViewRepair:
+    """Compare every object of the view with the log, and write or delete what differs."""
+    repair, wanted = ViewRepair(), set[str]()
+    there = {one.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for one in page}
+    slots = asyncio.Semaphore(PUTS_AT_ONCE)
+
+    async def compare(name: str, expected: bytes | None) -> None:
+        async with slots:
+            found = await objects.get(name) if name in there else None
+            if expected is not None and not _is_same(found, expected):
+                repair.missing += found is None
+                repair.changed += found is not None
+                await objects.put(name, expected)
+
+    for kind in (Kind.RECORD, Kind.JOB):
+        after = b""
+        while names := await run(source.list_view_names, kind, after, _PAGE):
+            bodies = [await run(source.render_fact, kind, id, entry) for _, id in names]
+            await asyncio.gather(*(compare(name, body) for (name, _), body in zip(names, bodies, strict=True)))
+            wanted.update(name for name, _ in names)
+            after = names[-1][1]
+    left_over = [name for name in there - wanted if _OWN_NAME.fullmatch(name)]
+    if left_over:
+        await objects.delete(left_over)
+    repair.objects, repair.left_over = len(wanted), len(left_over)
+    return repair
+
+
+def _is_same(found: bytes | None, expected: bytes) -> bool:
+    """Equal but for the number of the entry: an object shows the entry that changed it last."""
+    try:
+        old, new = (json.decode(data) for data in (found or b"", expected))
+        return isinstance(old, dict) and isinstance(old.pop("entry"), int) and bool(new.pop("entry")) and old == new
+    except (ValueError, KeyError):
+        return False

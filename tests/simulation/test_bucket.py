@@ -1,0 +1,79 @@
+"""The bucket engine's protocol in the simulator, and deliberate bugs of it that the simulator must catch.
+
+A batch that is put twice does no harm here, because the commands recognise their own effect; the rounds of
+`tests/engines/bucket_campaign.py`, which have a counter, find that.
+"""
+
+import pytest
+
+from onejob.engines.bucket import WriteCall
+
+from .bucket import ObservedBucketEngine, simulate_bucket
+from .plan import draw_plan
+
+SEEDS = 8
+MUTANT_SEEDS_MAX = 40
+
+
+def test_simulations_of_the_bucket_find_no_violation() -> None:
+    entries = conflicts = 0
+    for seed in range(SEEDS):
+        result = simulate_bucket(draw_plan(seed))
+        assert not result.violations, f"seed {seed}: {result.violations}"
+        entries += result.counts.get("answer created", 0)
+        conflicts += result.counts.get("version conflict", 0)
+    assert entries > 50
+    assert conflicts > 50
+
+
+def test_a_seed_gives_the_same_simulation_of_the_bucket() -> None:
+    assert simulate_bucket(draw_plan(5)).digest == simulate_bucket(draw_plan(5)).digest
+
+
+class TakeAnothersEntryForOwn(ObservedBucketEngine):
+    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+        await super()._append(position, data, nonce, call)
+        return None
+
+
+class ReadWithoutAsking(ObservedBucketEngine):
+    async def _confirm(self) -> None:
+        pass
+
+
+class AnswerDuplicatesWithoutAsking(ObservedBucketEngine):
+    async def _find_newer(self, position: int) -> bytes | None:
+        return None
+
+
+class LetTimeRunBackwards(ObservedBucketEngine):
+    async def start(self) -> None:
+        self._replica.now = lambda: self._time.latest_ms() - 1500 * (self._replica.state.position % 2)  # type: ignore[method-assign]
+        await super().start()
+
+
+class AnswerBeforeThePut(ObservedBucketEngine):
+    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+        self.store.proposals[nonce] = self._decided
+        self._spawn(super()._append(position, data, nonce, call))
+        return None
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        TakeAnothersEntryForOwn,
+        ReadWithoutAsking,
+        AnswerDuplicatesWithoutAsking,
+        LetTimeRunBackwards,
+        AnswerBeforeThePut,
+    ],
+    ids=lambda mutant: mutant.__name__,
+)
+def test_a_mutant_of_the_protocol_is_caught(mutant: type[ObservedBucketEngine]) -> None:
+    for seed in range(MUTANT_SEEDS_MAX):
+        violations = simulate_bucket(draw_plan(seed), mutant).violations
+        if violations:
+            print(f"{mutant.__name__}: seed {seed}, {violations[0]}")
+            return
+    raise AssertionError(f"{mutant.__name__} passed {MUTANT_SEEDS_MAX} seeds")

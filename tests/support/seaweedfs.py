@@ -1,0 +1,68 @@
+"""A real S3 server on loopback for tests, from the binary of a wheel. It tells nobody that it runs."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from tests.support.postgres_server import free_port
+
+_PORTS = (
+    "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
+    "s3.port", "s3.port.grpc",
+)  # fmt: skip
+_START_SECONDS = 30.0
+
+
+class SeaweedServer:
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="onejob-s3-", dir="/tmp"))
+        self._ports = {name: free_port() for name in _PORTS}
+        self._numbers = iter(range(10**9))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._ports['s3.port']}"
+
+    def start(self) -> None:
+        log = (self.folder / "log").open("ab")
+        options = [f"-{name}={port}" for name, port in self._ports.items()]
+        self.process = subprocess.Popen(
+            [
+                Path(sys.executable).with_name("weed"), "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s",
+                "-volume.max=200", "-filer", "-s3", "-s3.port.iceberg=0", *options,
+            ],
+            stdout=log, stderr=log, cwd=self.folder,
+        )  # fmt: skip
+        log.close()
+        for _ in range(int(_START_SECONDS / 0.1)):
+            try:
+                self._ask("PUT", "/jobs")
+                self._ask("PUT", "/jobs/ready", b"yes")
+                return
+            except (URLError, OSError):
+                threading.Event().wait(0.1)
+        raise AssertionError(f"the S3 server does not start:\n{(self.folder / 'log').read_text()[-3000:]}")
+
+    def url(self) -> str:
+        """The URL of an empty prefix."""
+        return (
+            f"s3://jobs/t{next(self._numbers)}?endpoint={self.endpoint}"
+            "&access_key_id=any&secret_access_key=any&durability=process"
+        )
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(30)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> None:
+        with urlopen(Request(self.endpoint + path, method=method, data=data), timeout=5) as answer:
+            answer.read()
