@@ -222,6 +222,7 @@ class ManagerIdempotencyLedger:
                 store_ms=self._store_ms,
                 at=_time_of(probe),
                 settings=self._settings,
+                window_ms=info.window_ms,
             )
         )
 

@@ -53,7 +53,7 @@ Result = AnyReply | Exception
 COMMANDS: Final[tuple[type[Struct], ...]] = (
     submit.Submit, submit.StoreKey, reserve.Reserve, reserve.Renew, reserve.Settle, reserve.TakeOver,
     sequence.SubmitSequence, sequence.LookUpStream, sequence.Evict,
-    lookup.LookUpKey, lookup.LookUpJob, lookup.DryRun,
+    lookup.LookUpKey, lookup.LookUpJob, lookup.LookUpAnswer, lookup.DryRun,
     credentials.LookUpPolicy, credentials.SetPolicy, credentials.DropPolicy,
     slots.LookUpUsage, slots.SetLimits, slots.ReserveSlot, slots.RenewSlot, slots.ReleaseSlot, slots.ConsumeSlot,
     slots.Reconcile, slots.Backfill,

@@ -48,6 +48,7 @@ class Hello(Struct, frozen=True, kw_only=True):
     store_ms: float  # how long a point read of the store takes: the distance to it
     at: int  # the store's time
     settings: LedgerSettings
+    window_ms: int  # how long a key is remembered if nobody says otherwise
 
 
 class Failure(Struct, frozen=True):

@@ -110,6 +110,7 @@ class RemoteEngine(EngineBase):
             batch_max=agreed.hello.batch_max,
             is_maintained_elsewhere=True,
             settings=agreed.hello.settings,
+            window_ms=agreed.hello.window_ms,
             managers=tuple(manager.info() for manager in self.peers.managers),
         )
 
