@@ -99,7 +99,9 @@ def rest_function(request: Any) -> Any:
 
 @pytest.mark.parametrize("middleware", [[], ["onejob.django.IdempotencyMiddleware"]])
 @pytest.mark.parametrize(
-    "view", [plain, PlainView.as_view(), RestSet.as_view({"post": "create"}), rest_function], ids=str
+    "view",
+    [plain, PlainView.as_view(), RestSet.as_view({"post": "create"}), rest_function],
+    ids=["function", "view", "viewset", "rest function"],
 )
 def test_a_view_runs_once_with_and_without_the_middleware(
     client: Client, serve: Serve, view: Any, middleware: list[str]
