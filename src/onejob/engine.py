@@ -191,6 +191,16 @@ class CountReadyJobs(Query[ReadyCount], frozen=True, kw_only=True):
     tenant: str | None = None
 
 
+class CountKeys(Query[int], frozen=True, kw_only=True):
+    """How many keys are stored, of one tenant or of all: one number.
+
+    Expired keys count until maintenance deletes them. It reads one index entry per key, so it is for a process that
+    counts now and then, never for a caller's request.
+    """
+
+    tenant: str | None = None
+
+
 class ListFacts(Query[Fact], frozen=True, kw_only=True):
     """All facts of one kind and tenant, ordered by id."""
 

@@ -13,6 +13,7 @@ from onejob.core.facts import Job, Kind
 from onejob.core.states import JobState
 from onejob.engine import (
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     Engine,
     ListDueFacts,
@@ -78,6 +79,8 @@ async def test_a_page_without_a_filter_is_never_short(engine: SqliteEngine) -> N
         (ListJobs(tenant=TENANT, state=JobState.PENDING, type="a"), "job_state (tenant=? AND state=? AND type=?)"),
         (CountJobs(tenant=TENANT), "COVERING INDEX job_state (tenant=?)"),
         (CountReadyJobs(), "job_ready"),
+        (CountKeys(tenant=TENANT), "COVERING INDEX record_id (id>? AND id<?)"),
+        (CountKeys(), "COVERING INDEX"),
         (ListJobs(tenant=TENANT, type="a", user="b", before=b"x"), "job_tenant (tenant=? AND id"),
         (ListDueFacts(kind=Kind.RECORD), "record_due (expires_at>? AND expires_at<?)"),
         (ListDueFacts(kind=Kind.JOB), "job_due ((due_at,id)>(?,?) AND due_at<?)"),

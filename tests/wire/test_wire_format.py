@@ -9,6 +9,7 @@ from msgspec import NODEFAULT, Struct, msgpack
 
 from onejob.core.command import CommandBase, Precondition
 from onejob.core.facts import KINDS, Attachment, KeyConflict
+from onejob.core.quota import KeyLimit
 from onejob.core.replies import Defect, Found, Missing, Reason, Refused, Reply
 from onejob.core.submit import JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
@@ -21,6 +22,7 @@ FORMAT_FILE = Path(__file__).parent / "wire_format.txt"
 NESTED: tuple[type[Struct], ...] = (
     JobSpec,
     Precondition,
+    KeyLimit,
     *KINDS,
     KeyConflict,
     Attachment,
@@ -64,7 +66,7 @@ def test_names_are_unique() -> None:
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("kind", [*COMMANDS, *QUERIES, JobSpec, Precondition], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*COMMANDS, *QUERIES, JobSpec, Precondition, KeyLimit], ids=lambda kind: kind.__name__)
 def test_what_is_executed_is_decoded_strictly_and_sent_without_defaults(kind: type[Struct]) -> None:
     assert kind.__struct_config__.forbid_unknown_fields
     assert kind.__struct_config__.omit_defaults

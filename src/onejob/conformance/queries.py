@@ -12,6 +12,7 @@ from onejob.core.maintenance import due_sort_key
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     Engine,
     JobCount,
@@ -93,6 +94,13 @@ class QueryRules:
         await store_facts(world.engine, [a_job(OTHER, type="b") for _ in range(2)])
         assert (await world.engine.scan(CountJobs())).items[0] == JobCount("b", JobState.PENDING, 4)
         assert (await world.engine.scan(CountJobs(tenant="none"))).items == []
+
+    async def test_keys_are_counted_by_tenant(self, world: World) -> None:
+        await store_facts(world.engine, [a_record(str(n)) for n in range(3)])
+        await store_facts(world.engine, [a_record(str(n), OTHER) for n in range(2)])
+        for tenant, number in ((TENANT, 3), (OTHER, 2), ("none", 0), (None, 5)):
+            page = await world.engine.scan(CountKeys(tenant=tenant))
+            assert (page.items, page.more) == ([number], False)
 
     async def test_waiting_jobs_are_counted_with_the_age_of_the_oldest(self, world: World) -> None:
         now = await read_time(world.engine)

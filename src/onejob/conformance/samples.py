@@ -28,6 +28,7 @@ from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submit import JobSpec, Submit
 from onejob.engine import (
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     ListAttachments,
     ListBacklogs,
@@ -258,6 +259,8 @@ def every_query(job_id: bytes) -> list[Query[Any]]:
         CountJobs(tenant=TENANT),
         CountReadyJobs(),
         CountReadyJobs(tenant=TENANT),
+        CountKeys(),
+        CountKeys(tenant=TENANT),
         *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
         *(ListAttachments(tenant=TENANT, job_id=job_id, kind=kind) for kind in AttachmentKind),
         *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM, Kind.POLICY)),

@@ -10,10 +10,14 @@
 4. The rate counters slide: the hour is the current minute and the 60 before it, the day is the current hour and the 24
    before it, so that nothing leaves too early. Money is counted by the UTC day, week and month.
 5. A user is counted only where there are limits, or a reservation; others have no usage.
+6. The live keys of a tenant are counted by maintenance, so their limit is approximate. It is checked only where a key
+   would be new: a key that has its answer keeps giving it, and a refused one is not burned.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from .command import Facts
 from .facts import RESERVATIONS_MAX, Job, Reservation, Usage, next_version
@@ -34,6 +38,29 @@ COST_HELD_MAX = 2**62  # stores have 64 bits for it
 _ACTIVE = SlotState.ACTIVE
 _DAYS_BEFORE_MONDAY = 3  # the first of January 1970 was a Thursday
 _WARN_PERCENT = 80
+
+
+class KeyLimit(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """How many live keys a tenant may have, and how many it had when maintenance counted them last."""
+
+    allowed: int
+    counted: int
+
+
+def refuse_new_key(limit: KeyLimit | None, now: int) -> Refused | None:
+    """The refusal of a key that would be new, if its tenant has as many as it may have (rule 6)."""
+    if limit is None or limit.counted < limit.allowed:
+        return None
+    message = (
+        f"Quota exceeded: Maximum {limit.allowed} live keys allowed for this tenant; about {limit.counted} are stored. "
+        "Wait until some expire, submit with shorter windows, forget keys, or ask for a larger limit"
+    )
+    details: dict[str, int | str] = {
+        "limit": LimitName.LIVE_KEYS,
+        "allowed": limit.allowed,
+        "used": limit.counted,
+    }
+    return Refused(Reason.QUOTA_EXCEEDED, message, now, details)
 
 
 class QuotaRequest(NamedTuple):

@@ -48,6 +48,7 @@ class LimitName(StrEnum):
     JOBS_PER_DAY = "jobsPerDay"
     COST = "costLimit"
     SEQUENCE = "sequence"
+    LIVE_KEYS = "liveKeys"
 
 
 class LimitWarning(Struct, frozen=True, gc=False):

@@ -7,7 +7,14 @@ from msgspec.structs import replace
 
 from .command import CommandData, Facts, Footprint, Step
 from .facts import Job, Record, Usage, is_live, next_version
-from .quota import QuotaCharge, confirm_job_slot, preparation_request, release_job_slot, renew_job_slot
+from .quota import (
+    QuotaCharge,
+    confirm_job_slot,
+    preparation_request,
+    refuse_new_key,
+    release_job_slot,
+    renew_job_slot,
+)
 from .replies import InProgress, KeyHeld, KeySettled, LimitWarning, Missing, Reason, Refused, Rejected
 from .states import ENDED_STATES, IdempotencyStatus, JobState, Move, RecordMove, status_after
 from .submit import (
@@ -47,6 +54,8 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
     def _begin(self, old: Record | None, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         if self.job_id and self.job_id in facts.jobs:  # executed before, and its record has been deleted since
             return Step(Refused(Reason.STALE, "the lease on this key has expired; reserve the key again", now))
+        if refused := refuse_new_key(self.key_limit, now):
+            return Step(refused)
         lease_until = now + self.lease_ms
         expires_at = lease_until + self.ttl_ms
         record = self.new_record(old, _PENDING, now, holder=self.holder, lease_until=lease_until, expires_at=expires_at)

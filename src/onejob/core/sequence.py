@@ -10,7 +10,7 @@ from typing import ClassVar
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version, split_job_ids
-from .quota import QuotaRequest, charge
+from .quota import KeyLimit, QuotaRequest, charge, refuse_new_key
 from .replies import (
     LimitName,
     LimitWarning,
@@ -79,6 +79,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     ttl_ms: int
     usage_id: bytes = b""
     policy_id: bytes = b""
+    key_limit: KeyLimit | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -143,6 +144,8 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
         return Refused(Reason.ALREADY_COMMITTED, message, now, details)
 
     def _advance(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:
+        if refused := refuse_new_key(self.key_limit, now):
+            return Step(refused)
         request = QuotaRequest(jobs=len(self.items), cost=sum(item.cost for item in self.items))
         charged = charge(facts, request, now, tenant=self.tenant, user=self.user, usage_id=self.usage_id)
         if isinstance(charged, Refused):

@@ -12,7 +12,7 @@ from .callback import callback_job, callback_job_id
 from .command import CommandBase, CommandData, Facts, Footprint, Precondition, Step
 from .facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Record, is_live, next_version
 from .identity import format_job_id
-from .quota import QuotaCharge, QuotaRequest, charge
+from .quota import KeyLimit, QuotaCharge, QuotaRequest, charge, refuse_new_key
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
 
@@ -113,6 +113,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     usage_id: bytes = b""  # of the user; empty: not counted
     policy_id: bytes = b""  # of the tenant's limits
     reservation: str = ""  # a slot that was reserved for it
+    key_limit: KeyLimit | None = None  # None: the tenant may have any number of keys
 
     @property
     def payload_bytes(self) -> int:
@@ -267,6 +268,8 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
             # is over, even if the clock was set back in between, so that no gate caches it.
             assert existing.key == self.key
             return Step(Created(existing, min(existing.keep_until, now - 1), now))
+        if self.key_limit is not None and self.record_id and (refused := refuse_new_key(self.key_limit, now)):
+            return Step(refused)
         charged = None if self.is_uncounted(facts) else self.charge(facts, self._quota_request(self.job_id), now)
         if isinstance(charged, Refused):
             return Step(charged)
@@ -319,6 +322,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     actor: str
     user: str
     ttl_ms: int
+    key_limit: KeyLimit | None = None
 
     @property
     def footprint(self) -> Footprint:
@@ -331,6 +335,8 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
                 return Step(KeySettled(record, facts.job, now))
             message = "this key already names another job; use a new key"
             return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
+        if refused := refuse_new_key(self.key_limit, now):
+            return Step(refused)
         stored = Record(
             self.record_id,
             self.tenant,

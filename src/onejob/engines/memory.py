@@ -17,6 +17,7 @@ from onejob.core.work import is_ready
 from onejob.engine import (
     Backlog,
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     Durability,
     EngineBase,
@@ -138,6 +139,8 @@ class MemoryEngine(EngineBase):
                 return self._count_jobs(query)
             case CountReadyJobs():
                 return self._count_ready_jobs(query)
+            case CountKeys():
+                return [sum(query.tenant in (None, record.tenant) for record in self.facts[Kind.RECORD].values())]
             case ListFacts():
                 return self._facts_of_tenant(query)
             case ListAttachments():

@@ -19,6 +19,7 @@ from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
     Backlog,
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     JobCount,
     ListAttachments,
@@ -87,17 +88,17 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
             return _job_counts_sql(sql, query)
         case CountReadyJobs():
             return _ready_counts_sql(sql, query)
+        case CountKeys():
+            return f"SELECT count(*) FROM {sql.table('record')} {_in_tenant_range(sql, query.tenant)}"
         case ListFacts(kind=Kind.JOB):
             return (
                 f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
                 "ORDER BY id"
             )
         case ListFacts():
-            # The identities of a tenant are one range, so the rows of other tenants are not examined.
-            first = tenant_prefix(query.tenant)
             return (
-                f"{select_from(sql, query.kind)} WHERE id > {sql.bind(max(query.after, first))} "
-                f"AND id < {sql.bind(first + _ID_SUFFIX_MAX)} AND tenant = {sql.bind(query.tenant)} ORDER BY id"
+                f"{select_from(sql, query.kind)} {_in_tenant_range(sql, query.tenant, query.after)} "
+                f"AND tenant = {sql.bind(query.tenant)} ORDER BY id"
             )
         case ListAttachments():
             return _attachments_sql(sql, query)
@@ -125,6 +126,14 @@ def select_from(sql: SqlWriter, kind: Kind) -> str:
 
 def _of_tenant(sql: SqlWriter, tenant: str | None) -> str:
     return "" if tenant is None else f"WHERE tenant = {sql.bind(tenant)}"
+
+
+def _in_tenant_range(sql: SqlWriter, tenant: str | None, after: bytes = b"") -> str:
+    """The identities of a tenant are one range, so the rows of other tenants are not examined."""
+    if tenant is None:
+        return ""
+    first = tenant_prefix(tenant)
+    return f"WHERE id > {sql.bind(max(after, first))} AND id < {sql.bind(first + _ID_SUFFIX_MAX)}"
 
 
 def _job_counts_sql(sql: SqlWriter, query: CountJobs) -> str:
@@ -268,6 +277,8 @@ def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
             return [JobCount(type, JobState(state), count) for type, state, count in rows]
         case CountReadyJobs():
             return [ReadyCount(type, count, _oldest_at(id, run_at)) for type, count, id, run_at in rows]
+        case CountKeys():
+            return [count for (count,) in rows]
         case ListAttachments() | ListInputs():
             return [Attachment(id, AttachmentKind(kind), U64(u64_from_signed(n)), data) for id, kind, n, data in rows]
         case ListFacts() | ListDueFacts():

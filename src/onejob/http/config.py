@@ -11,6 +11,7 @@ from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.timestamps import parse_duration
 from onejob.engines import is_multi_process
 from onejob.ledger import URL_DEFAULT
+from onejob.ledger.key_limit import checked_live_keys_max
 from onejob.ledger.parse import parse_default_windows, parse_retention_ms
 
 # What a body may have besides the input: every other member at its longest, escaped in any way.
@@ -55,6 +56,9 @@ MEANINGS: Final = {
     "windows": "the same for single job types, as a table of names and windows",
     "job_retention": "how long a job is kept after its end, up to `3650d`, and never deleted before its record; a change "
     "applies to jobs that end afterwards",
+    "live_keys_max": "how many keys a tenant may have whose windows are not over; a new key of a tenant that has about as many "
+    "is refused with 429 (`QUOTA_EXCEEDED`), a known one is answered as ever. Maintenance counts, so the limit is "
+    "exceeded by what half a minute brings. Unlimited unless set; every process that submits has its own",
     "rate_per_second": "how many new submissions of one credential are admitted each second, counted over all "
     "workers; unlimited unless set. Several services on one store count separately",
     "rate_burst": "how many may come at once before the rate applies",
@@ -89,6 +93,7 @@ class LedgerOptions(TypedDict):
     window: timedelta | None
     windows: dict[str, timedelta]
     retention: timedelta
+    live_keys_max: int | None
 
 
 def parse_networks(addresses: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -134,6 +139,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     window: str = ""  # empty: the engine's own
     windows: dict[str, str] = {}  # by job type
     job_retention: str = "7d"
+    live_keys_max: int | None = None  # of one tenant; None: unlimited
     rate_per_second: float | None = None  # new submissions of one credential; None: unlimited
     rate_burst: int = 100
     cors_origins: tuple[str, ...] = ()
@@ -200,4 +206,5 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         windows = {type: parse_duration("windows", text) for type, text in self.windows.items()}
         parse_default_windows(window, windows)
         parse_retention_ms("job_retention", retention)
-        return LedgerOptions(window=window, windows=windows, retention=retention)
+        live_keys_max = checked_live_keys_max(self.live_keys_max)
+        return LedgerOptions(window=window, windows=windows, retention=retention, live_keys_max=live_keys_max)

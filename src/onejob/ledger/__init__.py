@@ -16,6 +16,7 @@ from onejob.ids import Ids, SystemIds
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
+from .key_limit import checked_live_keys_max
 from .overview import OverviewOperations
 from .parse import Caller, parse_default_windows, parse_retention_ms
 from .quotas import QuotaOperations
@@ -122,6 +123,7 @@ def open(
     window: timedelta | None = None,
     windows: Mapping[str, timedelta] = MappingProxyType({}),
     retention: timedelta = RETENTION_DEFAULT,
+    live_keys_max: int | None = None,
     sweep: bool = True,
     coalesce: bool = False,
     clock: Clock | None = None,
@@ -129,19 +131,18 @@ def open(
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
-    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket).
-    Ended jobs are kept for `retention`, and never deleted before their records.
-    With `coalesce`, batches are larger: for a process that serves many connections on this event loop.
+    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket). Ended
+    jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no new ones. `coalesce` makes larger batches.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
-    clock = clock or SystemClock()
     build_runtime = partial(
         Runtime,
         config=config or IdempotencyConfig.from_env(),
-        clock=clock,
+        clock=(clock := clock or SystemClock()),
         ids=ids or SystemIds(),
         retention_ms=parse_retention_ms("retention", retention),
         windows=parse_default_windows(window, windows),
+        live_keys_max=checked_live_keys_max(live_keys_max),
         coalesce=coalesce,
     )
 

@@ -1,9 +1,9 @@
-"""Counts of jobs by type and state: snapshots that all processes share, each taken by one of them.
+"""Counts of jobs by type and state, and of keys: snapshots that all processes share, each taken by one of them.
 
 A snapshot is a policy of the tenant (or of no tenant: of all tenants together). Whoever asks gets the last one, with
 its age. If it is older than 15 s, one process counts again in the background: the one that could note in the policy
 that it is counting. So no request waits for a count, an idle console costs nothing, and counting a large store, which
-reads one index entry per job, is done less often: it takes at most a fiftieth of the time.
+reads one index entry per job and key, is done less often: it takes at most a fiftieth of the time.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.replies import PolicyFound
-from onejob.engine import PAGE_MAX, CountJobs, CountReadyJobs, Engine
+from onejob.engine import PAGE_MAX, CountJobs, CountKeys, CountReadyJobs, Engine
 from onejob.errors import OnejobError
 
 from .policies import SYSTEM_TENANT, decode_body, load_policy
@@ -24,7 +24,7 @@ COUNTS_POLICY_NAME = "counts"
 ALL_TENANTS = SYSTEM_TENANT
 INTERVAL_MS = 15_000
 SHARE_OF_TIME = 50  # a count is not repeated before so many times its own duration
-FIRST_WAIT_SECONDS = 1.0  # how long a request waits for the very first snapshot
+WAIT_SECONDS_MAX = 1.0  # how long a caller waits for a snapshot
 _CLAIM_MS_MIN = 10_000
 _KEPT_MS = 86_400_000
 _ROWS_BYTES_MAX = POLICY_BODY_BYTES_MAX - 1024
@@ -46,6 +46,7 @@ class CountsSnapshot(Struct, frozen=True):
     types: dict[str, TypeCounts] = {}
     is_complete: bool = True  # False: there are more types, which have fewer jobs
     counting_until: int = 0  # a process is counting
+    keys: int = 0  # stored ones: those that expired lately are among them
 
     def by_state(self) -> dict[str, int]:
         totals: dict[str, int] = {}
@@ -65,13 +66,16 @@ class JobCounts:
         self._engine = engine
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def load(self, tenant: str) -> tuple[CountsSnapshot, int]:
-        """The last snapshot, and the engine's time. If it is outdated, the next one is started."""
+    async def load(self, tenant: str, *, wait: bool = False) -> tuple[CountsSnapshot, int]:
+        """The last snapshot, and the engine's time. If it is outdated, the next one is started.
+
+        It waits a moment for the very first snapshot of a tenant, and with `wait` for any that was started.
+        """
         snapshot, version, now = await self._read(tenant)
         if snapshot.is_outdated(now):
             task = self._start(tenant, snapshot, version, now)
-            if not snapshot.at:
-                await asyncio.wait([task], timeout=FIRST_WAIT_SECONDS)
+            if wait or not snapshot.at:
+                await asyncio.wait([task], timeout=WAIT_SECONDS_MAX)
                 snapshot, _, now = await self._read(tenant)
         return snapshot, now
 
@@ -108,6 +112,7 @@ class JobCounts:
     async def _scan(self, tenant: str | None) -> CountsSnapshot:
         counts = await self._engine.scan(CountJobs(tenant=tenant, limit=PAGE_MAX))
         ready = await self._engine.scan(CountReadyJobs(tenant=tenant, limit=PAGE_MAX))
+        (keys,) = (await self._engine.scan(CountKeys(tenant=tenant))).items
         types: dict[str, TypeCounts] = {}
         for row in counts.items:
             types.setdefault(row.type, TypeCounts({})).states[str(row.state)] = row.count
@@ -116,7 +121,7 @@ class JobCounts:
                 types[waiting.type] = replace(
                     types[waiting.type], ready=waiting.count, oldest_ready_at=waiting.oldest_at
                 )
-        return fitted_snapshot(types, is_complete=not counts.more)
+        return replace(fitted_snapshot(types, is_complete=not counts.more), keys=keys)
 
     async def _read(self, tenant: str) -> tuple[CountsSnapshot, int, int]:
         policy, now = await load_policy(self._engine, tenant, COUNTS_POLICY_NAME)

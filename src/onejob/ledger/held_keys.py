@@ -128,7 +128,7 @@ class HeldKeyOperations(LedgerBase):
             sent_at = loop.time()
 
         unanswered = self._runtime.unanswered_reservations
-        command = unanswered.resume(command)
+        command = unanswered.resume(self._runtime.key_limit.apply(command))
         is_answered = False
         try:
             result = await self._gate.execute_one(command, on_resend=on_resend)

@@ -220,7 +220,7 @@ class QuotaOperations(LedgerBase):
             user=self._resolve_user(user_id),
             ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
         )
-        reply = await self._execute(command)
+        reply = await self._execute(self._runtime.key_limit.apply(command))
         if isinstance(reply, KeySettled):
             return build_settled_receipt(reply)
         raise to_exception(reply, key)

@@ -28,6 +28,7 @@ from .activity import ActivityReporter
 from .attempt_stats import AttemptStats
 from .claims import Claims
 from .counts import JobCounts
+from .key_limit import LiveKeyLimit
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
 from .paused_types import PausedTypes
@@ -75,6 +76,7 @@ class Runtime:
         ids: Ids,
         retention_ms: int = RETENTION_MS,
         windows: DefaultWindows = STANDARD_WINDOWS,
+        live_keys_max: int | None = None,
         coalesce: bool = False,
     ) -> None:
         info = engine.info
@@ -90,6 +92,7 @@ class Runtime:
         self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
         self.job_counts = JobCounts(self.gate)
+        self.key_limit = LiveKeyLimit(self.job_counts, live_keys_max)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
         self.windows = windows if windows.ttl_ms else replace(windows, ttl_ms=engine.info.window_ms)
@@ -192,6 +195,7 @@ class Runtime:
         self.gate.cache.evict_expired()
         await self.flush_hits()
         await self.activity.report()
+        await self.key_limit.refresh()
 
     async def _run_maintenance(self, process_index: int, process_count: int) -> None:
         for turn in count():

@@ -87,7 +87,7 @@ class SequenceOperations(LedgerBase):
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
         """`submit_sequence` for a SequencedSubmission."""
         command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
-        (result,) = await self._gate.execute_each((command,))
+        (result,) = await self._gate.execute_each((self._runtime.key_limit.apply(command),))
         return build_sequence_receipt(command, result)
 
     async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:

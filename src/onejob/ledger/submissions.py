@@ -158,7 +158,8 @@ class SubmissionOperations(LedgerBase):
 
     def _build_submit(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
         runtime = self._runtime
-        return build_submit(submission, self._caller, runtime.ids.job_id(), precondition, windows=runtime.windows)
+        command = build_submit(submission, self._caller, runtime.ids.job_id(), precondition, windows=runtime.windows)
+        return runtime.key_limit.apply(command)
 
     def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
         try:

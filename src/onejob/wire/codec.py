@@ -29,6 +29,7 @@ from onejob.core.replies import AnyReply, Defect
 from onejob.engine import (
     Backlog,
     CountJobs,
+    CountKeys,
     CountReadyJobs,
     JobCount,
     ListAttachments,
@@ -63,7 +64,7 @@ COMMANDS: Final[tuple[type[Struct], ...]] = (
 )  # fmt: skip
 QUERIES: Final[tuple[type[Struct], ...]] = (
     ListJobs, ListFacts, ListAttachments, ListDueFacts, ListReadyJobs, ListBacklogs, ListInputs, ListLeasedJobs,
-    CountJobs, CountReadyJobs,
+    CountJobs, CountReadyJobs, CountKeys,
 )  # fmt: skip
 REPLIES: Final[tuple[type[Struct], ...]] = replies.AnyReply.__args__
 # Replies that are newer than version 1, with the version that has them: an older gate gets a `Defect` instead.
@@ -170,6 +171,8 @@ def _item_type(query: Query[Any]) -> Any:
             return JobCount
         case CountReadyJobs():
             return ReadyCount
+        case CountKeys():
+            return int
     return Job
 
 

@@ -38,6 +38,26 @@ async def test_the_overview_shows_counts_and_activity(queue: onejob.Ledger, clie
     assert overview["submissions"]["replayed"]["hours"][-1] == 1
 
 
+async def test_a_tenant_with_too_many_live_keys_gets_429_for_new_keys_only() -> None:
+    config = ServiceConfig(live_keys_max=1)
+    async with (
+        onejob.open("memory://", sweep=False, **config.ledger_options()) as queue,
+        serve_app(HttpApp(queue)) as client,
+    ):
+        first = await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: known")
+        await queue.sweep()
+        assert (await client.get("/api/overview")).body["liveKeys"] == 1
+        refused = await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: new")
+        error = refused.body["error"]
+        assert (refused.status, error["code"], error["retryable"]) == (429, "QUOTA_EXCEEDED", False)
+        assert error["details"]["limit"] == "liveKeys"
+        replayed = await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: known")
+        assert (replayed.status, replayed.body["job"]["id"]) == (202, first.body["job"]["id"])
+        batch = {"jobs": [{"type": "t", "idempotencyKey": key} for key in ("known", "new")]}
+        results = (await client.post("/api/jobs/batch", batch)).body
+        assert "liveKeys" in str(results)
+
+
 async def test_a_type_is_paused_and_resumed(queue: onejob.Ledger, client: Client) -> None:
     await queue.submit("t")
     assert (await client.post("/api/types/t/pause", {})).body["paused"] is True

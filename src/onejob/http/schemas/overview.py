@@ -45,6 +45,7 @@ class OverviewOut(ResponseBody, frozen=True, rename="camel"):
     states: dict[str, int]
     types: list[TypeOut]
     types_are_complete: bool
+    live_keys: int  # of the tenant, when the jobs were counted; those that expired lately are among them
     submissions: dict[str, SeriesOut]  # by outcome
     ends: dict[str, SeriesOut]  # attempts by how they ended
 
@@ -120,6 +121,7 @@ def overview_out(
         states=overview.counts.by_state(),
         types=types_out(overview, paused),
         types_are_complete=overview.counts.is_complete,
+        live_keys=overview.counts.keys,
         submissions={name: series_out(one) for name, one in series.items() if not name.startswith("end:")},
         ends={name[4:]: series_out(one) for name, one in series.items() if name.startswith("end:")},
     )
