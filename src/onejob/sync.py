@@ -162,7 +162,6 @@ class SyncLedger:
     consume_reservation_or_raise = _blocking(AsyncLedger.consume_reservation_or_raise)
     release_reservation = _blocking(AsyncLedger.release_reservation)
     release_reservation_or_raise = _blocking(AsyncLedger.release_reservation_or_raise)
-    find_stored_key = _blocking(AsyncLedger.find_stored_key)
     renew_reservation = _blocking(AsyncLedger.renew_reservation)
     reservations = _blocking(AsyncLedger.reservations)
     usage = _blocking(AsyncLedger.usage)

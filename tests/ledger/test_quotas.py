@@ -61,20 +61,6 @@ async def test_a_used_reservation_says_nothing_about_the_quota(queue: onejob.Led
         assert caught.value.reason is Reason.ALREADY_SETTLED
 
 
-async def test_a_stored_key_is_found_by_submissions_whose_own_scope_does_not_know_it(queue: onejob.Ledger) -> None:
-    await queue.store_idempotency_key("k", "job-xyz789", user_id=42, ttl_hours=24)
-    await queue.submit("known", idempotency_key="k")
-    found = await queue.find_stored_key(onejob.Submission(type="new", idempotency_key="k"))
-    assert found is not None
-    assert (found.job_id, found.outcome) == ("job-xyz789", onejob.Outcome.REPLAYED)
-    for other in (
-        onejob.Submission(type="known", idempotency_key="k"),
-        onejob.Submission(type="new", idempotency_key="other"),
-        onejob.Submission(type="new"),
-    ):
-        assert await queue.find_stored_key(other) is None
-
-
 NOT_LIMITS: list[Any] = [None, 5, {"max_concurrent": 5}, onejob.TenantLimits(), "5"]
 
 

@@ -170,7 +170,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
         """The reply of a live record; None when it is pending and its lease has expired."""
         if record.external_id:
-            return Replayed(None, record.expires_at, now, record.external_id)
+            return external_job_reply(record, now)
         if record.client_id:
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now)
         # A mismatch comes before in-progress: waiting would not resolve it.
@@ -185,6 +185,11 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
                 if now > record.lease_until:
                     return None
                 return InProgress(record.job_id, record.lease_until - now + 1, now)
+
+
+def external_job_reply(record: Record, now: int) -> Replayed:
+    """The reply of a key that was stored for an external job, whatever was asked for."""
+    return Replayed(None, record.expires_at, now, record.external_id)
 
 
 def replayed_reply(record: Record, facts: Facts, now: int) -> Replayed:

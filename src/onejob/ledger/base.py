@@ -6,11 +6,13 @@ from onejob.core.command import Command
 from onejob.core.facts import Job
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Found, Missing
+from onejob.core.submit import SubmissionCommand
 from onejob.engine import Engine
 
 from .parse import Caller
 from .present import to_exception
 from .runtime import Runtime
+from .stored_keys import adopt_stored_keys
 
 
 class LedgerBase:
@@ -28,6 +30,14 @@ class LedgerBase:
     def caller(self) -> Caller:
         """The tenant, user and actor on whose behalf this ledger acts."""
         return self._caller
+
+    async def _adopt_stored_keys(self, *commands: SubmissionCommand) -> None:
+        """Let these submissions find keys that `store_idempotency_key` stored for all types."""
+        tenant, stored_keys = self._caller.tenant, self._runtime.stored_keys
+        if stored_keys.is_known_absent(tenant) or not any(command.key for command in commands):
+            return
+        if await stored_keys.has_keys(tenant):
+            await adopt_stored_keys(self._gate, self._caller, commands)
 
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))

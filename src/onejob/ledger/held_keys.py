@@ -76,6 +76,7 @@ class HeldKeyOperations(LedgerBase):
             wait_if_held=wait,
             windows=self._runtime.windows,
         )
+        await self._adopt_stored_keys(command)
         result, sent_at = await self._reserve(command)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)

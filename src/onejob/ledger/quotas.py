@@ -29,14 +29,11 @@ from onejob.core.limits import (
     decode_tenant_limits,
     encode_limits,
 )
-from onejob.core.lookup import LookUpKey
 from onejob.core.replies import (
     AnyReply,
-    Found,
     KeySettled,
     Maintained,
     Missing,
-    Outcome,
     PolicyFound,
     Reason,
     Refused,
@@ -61,7 +58,7 @@ from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
 
 from .base import LedgerBase, check_job_visible
 from .maintenance import backfill_usage
-from .parse import Submission, key_record_id
+from .parse import key_record_id
 from .present import build_settled_receipt, to_exception
 
 UserId = str | int
@@ -207,7 +204,7 @@ class QuotaOperations(LedgerBase):
     async def store_idempotency_key(
         self, key: KeyLike, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:
-        """Store a key for a job that was made elsewhere: submissions of the key are answered with this job id."""
+        """Store a key for a job that was made elsewhere: submissions of the key, of any type, are answered with this job id."""
         caller = self._caller
         key, scope = checked_key(key), resolve_scope("", scope)
         command = StoreKey(
@@ -220,38 +217,12 @@ class QuotaOperations(LedgerBase):
             user=self._resolve_user(user_id),
             ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
         )
+        if scope == GLOBAL_SCOPE:
+            await self._runtime.stored_keys.announce(caller.tenant, ttl_ms=command.ttl_ms)
         reply = await self._execute(self._runtime.key_limit.apply(command))
         if isinstance(reply, KeySettled):
             return build_settled_receipt(reply)
         raise to_exception(reply, key)
-
-    async def find_stored_key(self, submission: Submission) -> Receipt | None:
-        """The receipt of a key that `store_idempotency_key` stored for all types, for a submission of a type.
-
-        A key that the submission's own scope knows is answered by it, so that no key ever changes its job.
-        """
-        caller, scope = self._caller, resolve_scope(checked_name("type", submission.type), submission.scope)
-        if submission.idempotency_key is None or scope == GLOBAL_SCOPE:
-            return None
-        key = checked_key(submission.idempotency_key)
-        own, stored = await self._gate.execute(
-            [
-                LookUpKey(tenant=caller.tenant, record_id=key_record_id(caller, one, key))
-                for one in (scope, GLOBAL_SCOPE)
-            ]
-        )
-        if isinstance(own, Found) or not isinstance(stored, Found):
-            return None
-        record = stored.record
-        if record is None or not record.external_id:
-            return None
-        return Receipt(
-            outcome=Outcome.REPLAYED,
-            key=key,
-            scope=GLOBAL_SCOPE,
-            named_job_id=record.external_id,
-            expires_ms=record.expires_at,
-        )
 
     async def _reserve_slot(
         self, user_id: UserId, max_concurrent: int | None, ttl_seconds: float, key: KeyLike | None

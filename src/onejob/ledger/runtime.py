@@ -32,6 +32,7 @@ from .key_limit import LiveKeyLimit
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
 from .paused_types import PausedTypes
+from .stored_keys import StoredKeyTenants
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -92,6 +93,7 @@ class Runtime:
         self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
         self.job_counts = JobCounts(self.gate)
+        self.stored_keys = StoredKeyTenants(self.gate)
         self.key_limit = LiveKeyLimit(self.job_counts, live_keys_max)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
@@ -105,8 +107,7 @@ class Runtime:
         self._sweeps_store = not info.is_maintained_elsewhere
         self._maintenance_task: asyncio.Task[None] | None = None
         self._engine = engine
-        self._sweep_totals = SweepResult()
-        self._maintenance_failures = 0
+        self._sweep_totals, self._maintenance_failures = SweepResult(), 0
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
         """Run maintenance periodically. Processes that share a store take turns with the store's part of it."""

@@ -30,7 +30,7 @@ from onejob.core.replies import (
     Rejected,
     Replayed,
 )
-from onejob.core.submit import SubmissionCommand, Submit
+from onejob.core.submit import SubmissionCommand, Submit, external_job_reply
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
@@ -56,6 +56,7 @@ from .parse import (
     lookup_record_id,
 )
 from .present import job_id_text, load_input, to_exception
+from .stored_keys import find_stored_keys
 
 SUBMIT_CHUNK_SIZE = 1000
 _OUTCOMES: dict[type[Any], Outcome] = {
@@ -90,6 +91,7 @@ class SubmissionOperations(LedgerBase):
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
         command = self._build_submit(submission, precondition)
+        await self._adopt_stored_keys(command)
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
@@ -99,9 +101,16 @@ class SubmissionOperations(LedgerBase):
         remaining = iter(submissions)
         while chunk := list(islice(remaining, SUBMIT_CHUNK_SIZE)):
             commands = [self._try_build_submit(submission) for submission in chunk]
-            results = await self._gate.execute_each([command for command in commands if isinstance(command, Submit)])
-            verdicts += await collect_receipts(self._gate, commands, results)
+            submits = [command for command in commands if isinstance(command, Submit)]
+            verdicts += await collect_receipts(self._gate, commands, await self._submit_chunk(submits))
         return verdicts
+
+    async def _submit_chunk(self, submits: list[Submit]) -> Sequence[AnyReply | BaseException]:
+        try:
+            await self._adopt_stored_keys(*submits)
+        except OnejobError as error:
+            return [error] * len(submits)
+        return await self._gate.execute_each(submits)
 
     @list_options
     async def dry_run(
@@ -119,6 +128,9 @@ class SubmissionOperations(LedgerBase):
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
         command = self._build_submit(submission)
+        if await self._runtime.stored_keys.has_keys(command.tenant):
+            for _, record, now in await find_stored_keys(self._gate, self._caller, (command,)):
+                return await require_receipt(self._gate, command, external_job_reply(record, now))
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 

@@ -134,8 +134,6 @@ class CloudEndpoints:
         submission = build_cloud_submission(provider, await request.decode_body(RawMembers), request.key())
         ledger = request.ledger
         try:
-            if stored := await ledger.find_stored_key(submission):
-                return _receipt_out(stored)
             if hook := self._hooks.get(provider):
                 return await self._submit_with_hook(ledger, hook, provider, submission)
             receipt = await ledger.submit_prepared(submission)

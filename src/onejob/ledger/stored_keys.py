@@ -1,0 +1,127 @@
+"""Keys that `store_idempotency_key` stored for all types, as submissions of a type find them.
+
+A submission looks for its key in its own scope, so a key of the scope of all types must be looked for as well. Only tenants that
+have such keys pay for that. A list of them is shared as a policy, which every process reads at most every half second; the
+first key of a tenant is stored only after every process has read the list with the tenant in it.
+
+What is found is copied into the scope of the submission, by a command that changes nothing if the scope has the key already.
+So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import Struct, json
+
+from onejob.core.facts import Policy, Record
+from onejob.core.identity import GLOBAL_SCOPE
+from onejob.core.lookup import LookUpKey
+from onejob.core.replies import Found
+from onejob.core.submit import StoreKey, SubmissionCommand
+from onejob.engine import Engine
+
+from .parse import Caller, key_record_id
+from .policies import SYSTEM_TENANT, change_policy, decode_body, load_policy
+
+STORED_KEYS_POLICY_NAME = "stored-keys"
+CACHE_SECONDS = 0.5
+ANNOUNCE_SECONDS = 1.2 * CACHE_SECONDS  # longer than any process goes without reading the list
+TENANTS_MAX = 200
+_EVERY_TENANT = ""  # no tenant has this name
+_LISTED_LONGER_MS = 86_400_000  # than its keys live, so that the list seldom changes
+
+
+class _Listed(Struct, frozen=True):
+    since: int
+    until: int
+
+
+class StoredKeyTenants:
+    """The tenants that have keys for all types, as this process knows them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listed: dict[str, _Listed] = {}
+        self._valid_until = float("-inf")
+        self._announced: dict[str, int] = {}
+
+    def is_known_absent(self, tenant: str) -> bool:
+        """True if the tenant certainly has no such keys; if not, ask `has_keys`."""
+        return asyncio.get_running_loop().time() < self._valid_until and not self._is_listed(tenant)
+
+    async def has_keys(self, tenant: str) -> bool:
+        """True if the tenant may have such keys."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._valid_until:
+            self._listed, _ = await self._load()
+            self._valid_until = now + CACHE_SECONDS
+        return self._is_listed(tenant)
+
+    async def announce(self, tenant: str, *, ttl_ms: int) -> None:
+        """Return when every process knows that the tenant has such keys, for at least this long."""
+
+        def listed(policy: Policy | None, now: int) -> bytes | None:
+            tenants = {} if policy is None else decode_body(policy, dict[str, _Listed])
+            live = {name: one for name, one in tenants.items() if one.until >= now}
+            name = tenant if tenant in live or len(live) < TENANTS_MAX else _EVERY_TENANT
+            known = live.get(name)
+            if known is not None and known.until >= now + ttl_ms + _LISTED_LONGER_MS // 2:
+                return None
+            live[name] = _Listed(now if known is None else known.since, now + ttl_ms + _LISTED_LONGER_MS)
+            return json.encode(live)
+
+        await change_policy(self._engine, SYSTEM_TENANT, STORED_KEYS_POLICY_NAME, listed)
+        tenants, now = await self._load()
+        name = tenant if tenant in tenants else _EVERY_TENANT
+        since = tenants[name].since
+        if self._announced.get(name) != since:
+            # The list is read again by then, also by processes that read it just before it was written.
+            await asyncio.sleep(max(0.0, ANNOUNCE_SECONDS - max(0, now - since) / 1000))
+            self._announced[name] = since
+
+    def _is_listed(self, tenant: str) -> bool:
+        return bool(self._listed) and (tenant in self._listed or _EVERY_TENANT in self._listed)
+
+    async def _load(self) -> tuple[dict[str, _Listed], int]:
+        policy, now = await load_policy(self._engine, SYSTEM_TENANT, STORED_KEYS_POLICY_NAME)
+        return {} if policy is None else decode_body(policy, dict[str, _Listed]), now
+
+
+async def find_stored_keys(
+    engine: Engine, caller: Caller, commands: Sequence[SubmissionCommand]
+) -> list[tuple[SubmissionCommand, Record, int]]:
+    """The submissions whose own scope does not know their key, each with the record for all types, and the time."""
+    keyed = [command for command in commands if command.key and command.scope != GLOBAL_SCOPE]
+    if not keyed:
+        return []
+    ids = [id for one in keyed for id in (one.record_id, key_record_id(caller, GLOBAL_SCOPE, one.key))]
+    replies = await engine.execute([LookUpKey(tenant=caller.tenant, record_id=id) for id in ids])
+    return [
+        (command, stored.record, stored.at)
+        for command, own, stored in zip(keyed, replies[::2], replies[1::2], strict=True)
+        if not (isinstance(own, Found) and own.record is not None)
+        and isinstance(stored, Found)
+        and stored.record is not None
+        and stored.record.external_id
+    ]
+
+
+async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[SubmissionCommand]) -> None:
+    """Copy the keys that were stored for all types into the scopes of these submissions, until they expire."""
+    found = await find_stored_keys(engine, caller, commands)
+    copies = [
+        StoreKey(
+            tenant=caller.tenant,
+            record_id=command.record_id,
+            scope=command.scope,
+            key=command.key,
+            external_id=record.external_id,
+            actor=record.actor,
+            user=record.user,
+            ttl_ms=record.expires_at - now,
+        )
+        for command, record, now in found
+    ]
+    if copies:
+        # One that is refused has been overtaken: the scope has its own answer now, which the submission gets.
+        await engine.execute(copies)

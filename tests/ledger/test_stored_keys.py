@@ -1,0 +1,104 @@
+"""A key that `store_idempotency_key` stored without naming a type, submitted at every door, on every engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock
+from onejob.core.identity import Actor
+from onejob.http.app import HttpApp
+from onejob.ledger import stored_keys
+from tests.support.app_server import serve_app
+
+REPLAYED = onejob.Outcome.REPLAYED
+
+
+@pytest.fixture
+async def second(url: str, clock: FakeClock, queue: onejob.Ledger) -> AsyncIterator[onejob.Ledger]:
+    """Another process on the same store; a store in memory has only one."""
+    if url.startswith("memory:"):
+        yield queue
+        return
+    async with onejob.open(url, clock=clock, sweep=False) as ledger:
+        yield ledger
+
+
+DOORS: dict[str, Callable[[onejob.Ledger], Awaitable[Any]]] = {
+    "submit": lambda queue: queue.submit("t", {"n": 1}, idempotency_key="k"),
+    "submit_many": lambda queue: queue.submit_many([onejob.Submission(type="t", idempotency_key="k")]),
+    "check_or_reserve": lambda queue: queue.check_or_reserve("t", idempotency_key="k"),
+    "dry_run": lambda queue: queue.dry_run("t", idempotency_key="k"),
+    "own scope": lambda queue: queue.submit("t", idempotency_key="k", scope="mine"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+async def test_a_stored_key_is_a_hit_at_every_door(
+    queue: onejob.Ledger, second: onejob.Ledger, door: Callable[[onejob.Ledger], Awaitable[Any]]
+) -> None:
+    await second.submit("t", idempotency_key="before")  # it knows that there are no stored keys
+    await queue.store_idempotency_key("k", "job-xyz789", user_id=42, ttl_hours=24)
+    for ledger in (second, queue):
+        answer = await door(ledger)
+        (receipt,) = answer if isinstance(answer, list) else (answer,)
+        assert (receipt.outcome, receipt.job_id, receipt.job) == (REPLAYED, "job-xyz789", None)
+    assert len(await queue.jobs()) == 1
+
+
+async def test_a_key_that_has_its_job_keeps_it_whatever_is_stored_later(queue: onejob.Ledger) -> None:
+    first = await queue.submit("t", idempotency_key="k")
+    await queue.store_idempotency_key("k", "job-xyz789")
+    assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
+    assert (await queue.dry_run("t", idempotency_key="k")).job_id == first.job_id
+    assert (await queue.submit("other", idempotency_key="k")).job_id == "job-xyz789"
+    assert (await queue.submit("t", idempotency_key="another")).created
+
+
+async def test_a_stored_key_makes_a_new_job_after_its_window(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.store_idempotency_key("k", "job-xyz789", ttl_hours=1)
+    assert not (await queue.submit("t", idempotency_key="k")).created
+    clock.advance(3601)
+    assert (await queue.submit("t", idempotency_key="k")).created
+
+
+async def test_a_key_that_is_stored_and_submitted_at_once_has_one_answer(
+    queue: onejob.Ledger, second: onejob.Ledger
+) -> None:
+    await queue.store_idempotency_key("first", "x")
+    for n in range(20):
+        key = f"k{n}"
+        _, *receipts = await asyncio.gather(
+            queue.store_idempotency_key(key, "job-xyz789"),
+            *(ledger.submit("t", idempotency_key=key) for ledger in (queue, second, queue, second)),
+        )
+        receipts.append(await second.submit("t", idempotency_key=key))
+        assert len({receipt.job_id for receipt in receipts}) == 1
+
+
+async def test_the_stored_keys_of_one_tenant_are_no_hits_for_another(queue: onejob.Ledger) -> None:
+    await queue.store_idempotency_key("k", "job-xyz789")
+    other = queue.acting_as(tenant="other", user="u", actor=Actor.user("u"))
+    assert (await other.submit("t", idempotency_key="k")).created
+
+
+async def test_with_very_many_tenants_all_submissions_look_for_stored_keys(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_keys, "TENANTS_MAX", 1)
+    monkeypatch.setattr(stored_keys, "ANNOUNCE_SECONDS", 0)
+    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 0)
+    for name in ("a", "b", "c"):
+        tenant = queue.acting_as(tenant=name, user="u", actor=Actor.user("u"))
+        await tenant.store_idempotency_key("k", f"job-of-{name}")
+        assert (await tenant.submit("t", idempotency_key="k")).job_id == f"job-of-{name}"
+
+
+async def test_a_stored_key_is_a_hit_over_http(queue: onejob.Ledger) -> None:
+    await queue.store_idempotency_key("k", "job-xyz789")
+    async with serve_app(HttpApp(queue)) as client:
+        answer = await client.post("/api/jobs", {"type": "t", "input": 1}, b"idempotency-key: k")
+        assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "job-xyz789")
+        assert answer.body["idempotency"]["outcome"] == "replayed"
