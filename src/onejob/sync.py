@@ -170,6 +170,7 @@ class SyncLedger:
     tenant_quota = _blocking(AsyncLedger.tenant_quota)
     set_tenant_quota = _blocking(AsyncLedger.set_tenant_quota)
     store_idempotency_key = _blocking(AsyncLedger.store_idempotency_key)
+    take_over_preparation = _blocking(AsyncLedger.take_over_preparation)
     claim = _blocking(AsyncLedger.claim)
     start = _blocking(AsyncLedger.start)
     extend = _blocking(AsyncLedger.extend)
