@@ -125,7 +125,7 @@ async def test_an_upload_stops_when_its_lease_is_over_although_the_store_does_no
         monkeypatch.setattr(service.ledger, "renew", hang)
         reply = await start_submission(service)
         assert (reply.success, reply.job_id) == (False, None)
-        assert "before the lease was over; repeat with the same key" in str(reply.error)
+        assert "before the lease was over; retry with the same key" in str(reply.error)
         (preparation,) = upload.preparations
         assert preparation.cancelled
         monkeypatch.undo()

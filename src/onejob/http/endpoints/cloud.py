@@ -47,11 +47,20 @@ from onejob.ledger import Ledger
 from onejob.ledger.maintenance import find_abandoned_preparations
 from onejob.ledger.parse import Caller, Submission
 
-from .preparation import UPLOADED_RECEIPT, Hook, NotPrepared, Preparations, checked_hook, load_hooks
+from .preparation import (
+    UPLOADED_RECEIPT,
+    Hook,
+    NotPrepared,
+    PreparationExpired,
+    Preparations,
+    checked_hook,
+    load_hooks,
+)
 
 # A generated key is known to this server only, so it need not outlive its lease for long.
 GENERATED_KEY_TTL = timedelta(minutes=1)
 ACQUIRE_ATTEMPTS_MAX = 3
+TAKEN_OVER_SECONDS_MAX = 2.0  # to find out who has the key after the lease is over
 HOLDERS_MAX = 5  # a job whose preparation kills its servers is not taken over for ever
 WINNER_START_SECONDS = 0.02  # in which a request of this server that has just won the key starts its preparation
 
@@ -153,6 +162,8 @@ class CloudEndpoints:
             receipt = await self._preparations.prepare(ledger, hook, provider, keyed, held, seconds=until - now())
         except LeaseLost:
             return await _report_taken_over(ledger, keyed)
+        except PreparationExpired as error:
+            return await _report_if_taken_over(ledger, keyed, error)
         except Unknown as error:
             if submission.idempotency_key is not None:
                 raise
@@ -224,6 +235,15 @@ async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut
     if found.outcome is Outcome.IN_PROGRESS:
         return await _report_in_progress(ledger, found.job_id)
     raise NotPrepared("another server took this key over and failed; retry with the same key")
+
+
+async def _report_if_taken_over(ledger: Ledger, submission: Submission, error: PreparationExpired) -> CloudOut:
+    """The lease is over on the clock of this process. If another server has the key, its outcome; else the error."""
+    try:
+        async with asyncio.timeout(TAKEN_OVER_SECONDS_MAX):
+            return await _report_taken_over(ledger, submission)
+    except (TimeoutError, OnejobError):
+        raise error from None
 
 
 def _receipt_out(receipt: Receipt, warnings: tuple[LimitWarning, ...] = ()) -> CloudOut:

@@ -127,6 +127,10 @@ class NotPrepared(OnejobError):
     retryable = True
 
 
+class PreparationExpired(NotPrepared):
+    """The lease ran out while this process stood still or the store did not answer; another server may prepare the job."""
+
+
 class Preparation:
     """The argument of a hook: the job it prepares, and whether it should continue."""
 
@@ -295,9 +299,14 @@ def _task_result(task: "asyncio.Task[Receipt]") -> Receipt:
         reason: str = str(error) or "it was cancelled"
     except NotPrepared as error:
         reason = str(error)
-    except LeaseExpired:
+    except LeaseExpired as error:
         reason = "the store did not answer before the lease was over"
-    raise NotPrepared(f"the preparation of job {task.get_name()} failed: {reason}; retry with the same key")
+        raise PreparationExpired(_failure_message(task, reason)) from error
+    raise NotPrepared(_failure_message(task, reason))
+
+
+def _failure_message(task: "asyncio.Task[Receipt]", reason: str) -> str:
+    return f"the preparation of job {task.get_name()} failed: {reason}; retry with the same key"
 
 
 def _describe_error(error: Exception) -> str:
