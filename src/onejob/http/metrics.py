@@ -248,10 +248,10 @@ def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricF
             [MetricSample("onejob_jobs_counted_seconds", {}, counted)],
         ),
         MetricFamily(
-            "onejob_workers",
+            "onejob_job_workers",
             "Workers that serve all tenants and were heard of within the last minute",
             "gauge",
-            [MetricSample("onejob_workers", {}, workers)],
+            [MetricSample("onejob_job_workers", {}, workers)],
         ),
     ]
 

@@ -126,4 +126,4 @@ async def test_metrics_count_jobs_and_attempts(queue: onejob.Ledger) -> None:
     assert found["onejob_attempts_total", (("end", "success"), ("type", "t"))] == 1
     assert found["onejob_attempt_seconds_count", (("type", "t"),)] == 1
     assert found["onejob_job_wait_seconds_count", (("type", "t"),)] == 1
-    assert found["onejob_workers", ()] == 1
+    assert found["onejob_job_workers", ()] == 1
