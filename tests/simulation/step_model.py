@@ -8,7 +8,7 @@ from onejob.core.memo import BeginStep, FinishStep
 from onejob.core.states import Delivery
 
 from .model_state import ModelMemo
-from .work_model import STALE, ModelReply, WorkModel
+from .work_model import STALE, TIMED_OUT, ModelReply, WorkModel
 
 
 class StepModel(WorkModel):
@@ -20,7 +20,10 @@ class StepModel(WorkModel):
             return STALE
         memo = self.memos.get(id)
         now = max(now, job.changed_at, memo.changed_at if memo else 0)
+        has_timed_out = bool(job.timeout_ms) and now > job.started_at + job.timeout_ms
         if memo is None:
+            if has_timed_out:
+                return TIMED_OUT
             memo = self.memos[id] = ModelMemo(c.job_id, c.fingerprint, c.token, c.step_holder, now)
         elif memo.fingerprint != c.fingerprint:
             return ("refused", "STEP_CONFLICT")
@@ -28,6 +31,8 @@ class StepModel(WorkModel):
             self.counts["step answered"] += 1
             return ("step finished", memo.result)
         elif memo.holder != c.step_holder:
+            if has_timed_out:
+                return TIMED_OUT
             if c.delivery is Delivery.AT_MOST_ONCE:
                 self.counts["step interrupted"] += 1
                 return ("refused", "STEP_INTERRUPTED")

@@ -44,8 +44,9 @@ class BeginStep(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(Missing(now))
         if job.state is not JobState.RUNNING or (job.token, job.holder) != (self.token, self.holder):
             return Step(self.stale_refusal(job, now))
+        has_timed_out = bool(job.timeout_ms) and now > job.started_at + job.timeout_ms
         if memo is None:
-            if job.timeout_ms and now > job.started_at + job.timeout_ms:
+            if has_timed_out:
                 return Step(timed_out_refusal(now))
             if job.memos >= MEMOS_MAX:
                 message = f"a job has at most {MEMOS_MAX} steps; do several acts in one step, or submit further jobs"
@@ -59,7 +60,7 @@ class BeginStep(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(StepFinished(memo, now))
         if memo.holder == self.step_holder:
             return Step(StepBegun(memo, now))
-        return self._begin_again(memo, now)
+        return Step(timed_out_refusal(now)) if has_timed_out else self._begin_again(memo, now)
 
     def _begin_again(self, memo: Memo, now: int) -> Step[StepBegun | StepFinished | Refused | Missing]:
         if self.delivery is Delivery.AT_MOST_ONCE:
