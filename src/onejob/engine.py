@@ -72,6 +72,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     settings: LedgerSettings | None = None  # what the owner prescribes; None: this process is the owner
     managers: tuple[ManagerInfo, ...] = ()
     window_ms: int = 86_400_000  # how long a key is remembered if nobody says otherwise
+    erasure_ms: int = 0  # how long a purge takes to remove the bytes of purged facts from the store's own history
 
 
 class Engine(Protocol):

@@ -21,6 +21,12 @@ from tests.inside.killed_payments import POINTS, ForkServer, pay_and_die
 from tests.inside.test_inside import count
 
 PAY = text("INSERT INTO orders VALUES ('paid')")
+SLOW_COMMIT = """
+    CREATE TABLE IF NOT EXISTS slow_orders (n integer);
+    CREATE OR REPLACE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
+    DROP TRIGGER IF EXISTS slow ON slow_orders;
+    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow_orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION sleep()
+"""
 
 
 @pytest.fixture
@@ -50,6 +56,8 @@ async def client(postgres_url: str, queue: onejob.Ledger, db: Any) -> AsyncItera
                 raise HTTPException(404, "no such order")
             case "commit":
                 await session.execute(text("INSERT INTO strict_orders VALUES (1), (1)"))
+            case "slow commit":
+                await session.execute(text("INSERT INTO slow_orders VALUES (1)"))
             case "lease":
                 await db.execute("UPDATE record SET token = token + 1, version = version + 1")
         return {"paid": True}
@@ -68,6 +76,7 @@ async def client(postgres_url: str, queue: onejob.Ledger, db: Any) -> AsyncItera
     await db.execute(
         "CREATE TABLE IF NOT EXISTS strict_orders (n integer UNIQUE DEFERRABLE INITIALLY DEFERRED); DELETE FROM strict_orders"
     )
+    await db.execute(SLOW_COMMIT)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
         yield client
@@ -120,6 +129,13 @@ async def test_a_commit_that_fails_is_no_success(
         assert (await post(client, "/pay?fault=commit")).status_code == 503
         assert await count(db, "orders") == 0
     assert "was not committed" in caplog.text
+
+
+async def test_a_commit_that_lasts_longer_than_the_lease_loses_nothing(client: httpx.AsyncClient, db: Any) -> None:
+    """The lease is not renewed any more: a renewal would wait for the transaction, and stop the request."""
+    answers = [await post(client, "/pay?fault=slow+commit") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert await count(db, "orders") == 1
 
 
 async def test_a_request_that_lost_its_key_is_undone(client: httpx.AsyncClient, db: Any) -> None:

@@ -289,7 +289,11 @@ async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     untouched = await other.submit("t", idempotency_key="k")
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")
-    assert await queue.purge() == 2
+    purged = await queue.purge()
+    assert purged.erased == 2
+    after = await queue.submit("t")
+    assert purged.gone_at <= (await queue.job(after.job_id)).created_at  # no history is kept
+    await queue.purge()
     assert await queue.jobs() == []
     with pytest.raises(onejob.NotFound):
         await queue.input(made.job_id)

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 from tests.support.postgres_server import free_port
 
-_PORTS = (
+PORTS = (
     "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
     "s3.port", "s3.port.grpc",
 )  # fmt: skip
@@ -21,7 +21,7 @@ _START_SECONDS = 30.0
 class SeaweedServer:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-s3-", dir="/tmp"))
-        self._ports = {name: free_port() for name in _PORTS}
+        self._ports = {name: free_port() for name in PORTS}
         self._numbers = iter(range(10**9))
         self.process: subprocess.Popen[bytes] | None = None
 

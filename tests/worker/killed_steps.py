@@ -8,9 +8,12 @@ import asyncio
 import os
 import signal
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import asyncpg
 
 import onejob
 from onejob.core.identity import format_job_id
@@ -40,8 +43,24 @@ class Evidence:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def build_app(evidence: Evidence, chance: Random) -> onejob.App:
+def build_app(evidence: Evidence, chance: Random, database: str) -> onejob.App:
     app = onejob.App()
+
+    async def insert(connection: Any, job_id: str) -> None:
+        evidence.point()
+        await connection.execute("INSERT INTO step_rows VALUES ($1)", job_id)
+        evidence.point()
+
+    async def write_row(ctx: onejob.Context) -> None:
+        """A step within a transaction of the handler, which must leave one row."""
+        connection = await asyncpg.connect(database)
+        try:
+            async with connection.transaction():
+                await ctx.once("row", partial(insert, connection), ctx.job_id, within=connection)
+                evidence.point()
+            evidence.point()
+        finally:
+            await connection.close()
 
     async def act(job_id: str, step: str) -> str:
         evidence.point()
@@ -61,6 +80,8 @@ def build_app(evidence: Evidence, chance: Random) -> onejob.App:
                 values[step] = "interrupted"
             evidence.write("returned", ctx.job_id, step, values[step])
             evidence.point()
+        if database:
+            await write_row(ctx)
         return values
 
     return app
@@ -91,4 +112,8 @@ async def _work(url: str, evidence: Evidence, chance: Random) -> None:
             return reply
 
         gate.execute_one = execute_with_points  # type: ignore[method-assign]  # to die between commit and reply
-        await build_app(evidence, chance).worker(queue, concurrency=CONCURRENCY, lease=LEASE).run()
+        await (
+            build_app(evidence, chance, url if url.startswith("postgres") else "")
+            .worker(queue, concurrency=CONCURRENCY, lease=LEASE)
+            .run()
+        )

@@ -1,12 +1,16 @@
 """The campaign of steps: kill workers between the steps of their handlers, then compare the ledger with the evidence."""
 
+import asyncio
 import multiprocessing
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import asyncpg
 from msgspec import Struct, field
 
 from onejob import sync
@@ -34,6 +38,9 @@ def run_steps_campaign(url: str, folder: Path, *, jobs: int, kills: int, seed: i
     evidence.touch()
     _FORKS.set_forkserver_preload([killed_steps.__name__])
     result = StepsResult(jobs=jobs)
+    has_rows = url.startswith("postgres")
+    if has_rows:
+        asyncio.run(_query(url, "CREATE TABLE IF NOT EXISTS step_rows (job_id text)"))
     with sync.open(url, sweep=False) as queue:
         waiting: list[str] = []
         ids: list[str] = []
@@ -45,7 +52,20 @@ def run_steps_campaign(url: str, folder: Path, *, jobs: int, kills: int, seed: i
             kill_at = chance.randint(1, jobs * _POINTS // 2) if result.kills < kills else 0
             result.kills += _run_worker(queue, url, evidence, chance.getrandbits(32), kill_at, waiting)
         _verify(queue, ids, evidence, result)
+    if has_rows:
+        rows = [row[0] for row in asyncio.run(_query(url, "SELECT job_id FROM step_rows"))]
+        if sorted(rows) != sorted(ids):
+            result.violations.append(f"{len(ids)} jobs have written {len(rows)} rows, for {len(set(rows))} jobs")
     return result
+
+
+async def _query(url: str, sql: str) -> Sequence[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        rows: Sequence[Any] = await connection.fetch(sql)
+        return rows
+    finally:
+        await connection.close()
 
 
 def _run_worker(queue: sync.SyncLedger, url: str, evidence: Path, seed: int, kill_at: int, waiting: list[str]) -> bool:

@@ -159,6 +159,16 @@ class StepView:
         return self.row.token
 
 
+class PurgeResult(Struct, frozen=True):
+    """What a purge has deleted, and by when its bytes are gone.
+
+    The facts are gone at once. A bucket keeps its log and its snapshots for a day; other stores keep no history of their own.
+    """
+
+    erased: int  # facts
+    gone_at: datetime
+
+
 class Receipt(Struct, frozen=True, kw_only=True):
     """The answer to a submission."""
 

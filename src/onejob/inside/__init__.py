@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, Unpack
 
 from onejob.clock import SystemClock
+from onejob.core.command import Command
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import Actor, checked_name, parse_job_id
@@ -169,6 +170,9 @@ class Inside:
             return JobView(reply.job)
         raise to_work_exception(reply)
 
+    def execute_steps(self, command: Command[Any]) -> Steps[AnyReply]:
+        return self._transaction.execute(command)
+
     def cancel_steps(self, job_id: str, idempotency_key: str | None) -> Steps[JobView]:
         command = Cancel(
             tenant=self._caller.tenant,
@@ -256,6 +260,10 @@ class SyncCommands:
         """End a job that has not ended with your commit; one that has is returned as it is."""
         return self._drive(self._inside.cancel_steps(job_id, idempotency_key))
 
+    def execute(self, command: Command[Any]) -> AnyReply:
+        """Execute a command that a worker has built."""
+        return self._drive(self._inside.execute_steps(command))
+
     def _drive(self, steps: Steps[T]) -> T:
         try:
             statement = next(steps)
@@ -309,6 +317,10 @@ class AsyncCommands:
     async def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> JobView:
         """End a job that has not ended with your commit; one that has is returned as it is."""
         return await self._drive(self._inside.cancel_steps(job_id, idempotency_key))
+
+    async def execute(self, command: Command[Any]) -> AnyReply:
+        """Execute a command that a worker has built."""
+        return await self._drive(self._inside.execute_steps(command))
 
     async def _drive(self, steps: Steps[T]) -> T:
         try:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
+from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability
 from onejob.engines import open_engine
@@ -76,8 +77,8 @@ class Ledger(
         """Run now the maintenance that otherwise runs every `cleanup_interval_seconds`."""
         await self._runtime.sweep()
 
-    async def purge(self) -> int:
-        """Delete everything this tenant has; returns how many facts. Revoke its credentials first."""
+    async def purge(self) -> PurgeResult:
+        """Delete everything this tenant has; returns how many facts, and when their bytes are gone. Revoke credentials first."""
         return await self._runtime.purge(self._caller)
 
     async def aclose(self) -> None:

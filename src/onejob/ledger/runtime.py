@@ -15,7 +15,10 @@ from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME
+from onejob.core.replies import PolicyFound
 from onejob.core.reserve import UnansweredReservations
+from onejob.core.timestamps import to_utc
+from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, EngineInfo, LedgerSettings
 from onejob.engines.batcher import Batcher, QueueStats
@@ -32,6 +35,7 @@ from .key_limit import LiveKeyLimit
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
 from .paused_types import PausedTypes
+from .present import to_exception
 from .stored_keys import StoredKeyTenants
 from .wakeups import Waiters
 from .watch import JobWatcher
@@ -148,19 +152,22 @@ class Runtime:
         for start in range(0, len(hits), _FLUSH_CHUNK_SIZE):
             await self.gate.execute(hits[start : start + _FLUSH_CHUNK_SIZE])
 
-    async def purge(self, caller: Caller) -> int:
-        """Delete everything of the caller's tenant; returns how many facts were deleted."""
+    async def purge(self, caller: Caller) -> PurgeResult:
+        """Delete everything of the caller's tenant."""
         progress = PurgeProgress()
         try:
             await purge_tenant(self.gate, caller.tenant, progress)
-            await self._request_erasure()
+            at = await self._request_erasure()
         finally:  # a purge that fails half-way has deleted something too
             audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=progress.count)
-        return progress.count
+        return PurgeResult(progress.count, to_utc(at + self.gate.info.erasure_ms))
 
-    async def _request_erasure(self) -> None:
-        """Ask a store that keeps its history to remove that too. The body is another each time, so that it is a change."""
-        await self.gate.execute(
+    async def _request_erasure(self) -> int:
+        """Ask a store that keeps its history to remove that too; returns the store's time.
+
+        The body is another each time, so that it is a change.
+        """
+        (reply,) = await self.gate.execute(
             (
                 SetPolicy(
                     tenant=_NO_TENANT,
@@ -170,6 +177,9 @@ class Runtime:
                 ),
             )
         )
+        if not isinstance(reply, PolicyFound):
+            raise to_exception(reply, "")
+        return reply.at
 
     def release_waiters(self) -> None:
         """End all long polls and waits for pending keys, because the process is shutting down."""

@@ -223,6 +223,7 @@ class ManagerIdempotencyLedger:
                 at=_time_of(probe),
                 settings=self._settings,
                 window_ms=info.window_ms,
+                erasure_ms=info.erasure_ms,
             )
         )
 

@@ -49,6 +49,7 @@ class Hello(Struct, frozen=True, kw_only=True):
     at: int  # the store's time
     settings: LedgerSettings
     window_ms: int  # how long a key is remembered if nobody says otherwise
+    erasure_ms: int = 0  # how long a purge takes to remove bytes from the store's own history
 
 
 class Failure(Struct, frozen=True):

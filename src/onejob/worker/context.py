@@ -109,15 +109,20 @@ class Context:
         function: Callable[..., Any],
         *arguments: Any,
         delivery: Delivery | str = Delivery.AT_LEAST_ONCE,
+        within: Any = None,
     ) -> Any:
         """Call the function, unless an earlier attempt of this job has finished this step: then return what it returned.
 
         Await it in an async handler. The name identifies the step within the job; the arguments must be the same in every
         attempt. A step that was interrupted is run again, or with `delivery="at_most_once"` raises StepInterrupted.
+
+        With `within`, a connection as `finish_inside` takes it, the step counts as finished with your commit: what the function
+        writes on that connection happens once.
         """
+        call = self._steps.build_call(name, function, arguments, delivery=delivery, within=within)
         if self._is_on_loop():
-            return self._steps.run(name, function, arguments, delivery)
-        return self._steps.run_in_thread(name, function, arguments, delivery, loop=self._loop)
+            return self._steps.run(call)
+        return self._steps.run_in_thread(call, self._loop)
 
     def step_key(self, name: str) -> str:
         """The idempotency key of a step, the same in every attempt; a parameter `idempotency_key` gets it by itself."""

@@ -239,6 +239,7 @@ async def test_a_tenant_is_erased_by_its_own_admin_only(queue: onejob.Ledger) ->
     assert (await queue.job(made.job_id)).id == made.job_id
     done = await erase(Role.ADMIN, "default")
     assert (done.status, done.body["erased"]) == (200, 2)
+    assert done.body["goneAt"].endswith("Z")
     assert (await erase(Role.ADMIN, "default")).body["erased"] == 0
     assert await queue.jobs() == []
     assert (await other_tenant.job(theirs.job_id)).id == theirs.job_id

@@ -48,7 +48,7 @@ from .replica import (
     ViewChanges,
     to_engine_error,
 )
-from .snapshots import DATE_MS, Erasure, Keeper, find_snapshots, load_snapshot
+from .snapshots import DATE_MS, ENTRY_AGE_MS_MIN, Erasure, Keeper, find_snapshots, load_snapshot
 from .url import ViewMode, open_objects, parse_bucket_url
 from .view import ViewRepair, ViewWriter, repair_view
 
@@ -76,7 +76,14 @@ WINDOW_MS: Final = 30 * 86_400_000
 
 
 # A batch is put while the view of the last is written.
-HINTS: Final[dict[str, Any]] = {"write_lanes": 2, "batch_max": BATCH_MAX, "window_ms": WINDOW_MS}
+# By then a process that runs has seen that entries and snapshots from before a purge are old enough.
+ERASURE_MS: Final = ENTRY_AGE_MS_MIN + DATE_MS + int(_KEEP_SECONDS * 1000)
+HINTS: Final[dict[str, Any]] = {
+    "write_lanes": 2,
+    "batch_max": BATCH_MAX,
+    "window_ms": WINDOW_MS,
+    "erasure_ms": ERASURE_MS,
+}
 
 
 class Proof(NamedTuple):

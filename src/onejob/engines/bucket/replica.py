@@ -513,6 +513,8 @@ class Replica:
         source = schema.connect(str(self.path), synchronous="OFF")
         target = schema.connect(str(path), synchronous="OFF")
         try:
+            # Write the first page, which says that pages have checksums: pages that leave the cache before it get none.
+            target.execute("PRAGMA user_version = 1")
             with target.backup("main", source, "main") as backup:
                 backup.step()
             target.execute("PRAGMA journal_mode = DELETE")

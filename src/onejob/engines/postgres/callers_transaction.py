@@ -188,11 +188,11 @@ class CallersTransaction:
         return reply
 
     def _change(self, command: Command[Any]) -> Steps[AnyReply]:
-        """Load under locks, kind by kind, then decide and store."""
+        """Load, under locks if it writes, kind by kind, then decide and store."""
         footprint = command.footprint
         # A command without jobs counts for nobody. Its transaction may last, and no limit has to wait for it.
         has_jobs = bool(footprint.jobs or footprint.follow_jobs)
-        loaded = yield from load_steps(self._statements, [footprint], locking=True, announces=has_jobs)
+        loaded = yield from load_steps(self._statements, [footprint], locking=command.writes, announces=has_jobs)
         if loaded.standbys:
             yield Statement(EMIT_WAL_MESSAGE)  # a repetition stores nothing, and is as durable as the first
         return (yield from self._decide_and_store(command, footprint, loaded.working_set, loaded.locked_at))

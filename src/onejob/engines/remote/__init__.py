@@ -111,6 +111,7 @@ class RemoteEngine(EngineBase):
             is_maintained_elsewhere=True,
             settings=agreed.hello.settings,
             window_ms=agreed.hello.window_ms,
+            erasure_ms=agreed.hello.erasure_ms,
             managers=tuple(manager.info() for manager in self.peers.managers),
         )
 

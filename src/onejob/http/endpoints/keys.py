@@ -45,7 +45,8 @@ async def purge(request: Request) -> Response:
     await request.require_no_body()
     if request.path_params[0] != request.credential.caller.tenant:
         return problem_response(problem("FORBIDDEN", "you may erase only your own tenant; send its name"), request.id)
-    return json_response(200, TenantPurgedOut(request.id, await request.ledger.purge()))
+    purged = await request.ledger.purge()
+    return json_response(200, TenantPurgedOut(request.id, purged.erased, purged.gone_at))
 
 
 def _parse_scope_and_user(request: Request) -> tuple[str, str | None]:

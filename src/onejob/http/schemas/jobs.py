@@ -229,6 +229,7 @@ class KeyForgottenOut(ResponseBody, frozen=True, rename="camel"):
 class TenantPurgedOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
     erased: int
+    gone_at: UtcTimestamp  # by then the store's own history has none of it left; a bucket keeps it for a day
 
 
 def job_out(job: JobView) -> JobOut:
