@@ -157,6 +157,11 @@ def add_worker_arguments(command: ArgumentParser) -> None:
         metavar="DURATION",
         help="how long handlers may continue after a shutdown signal; default: 20s",
     )
+    command.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve the metrics of this worker for Prometheus, without authentication; only a port: on 127.0.0.1",
+    )
     command.add_argument("--tenant", metavar="NAME", help="run only jobs of this tenant; default: all, in turn")
     command.add_argument("--json", action="store_true", help="print the readiness and summary lines in JSON")
 

@@ -99,6 +99,10 @@ class Worker:
         )
 
     @property
+    def concurrency(self) -> int:
+        return self._concurrency
+
+    @property
     def running(self) -> int:
         """The number of claimed jobs, or of handlers still running if that is greater."""
         return max(len(self._runs), self._busy)
