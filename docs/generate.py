@@ -116,6 +116,7 @@ def settings() -> str:
         "window": "ONEJOB_WINDOW",
         "job_retention": "ONEJOB_JOB_RETENTION",
         "gate_key": "ONEJOB_GATE_KEY",
+        "tracing": "ONEJOB_TRACING",
         "color": "NO_COLOR",
     }
     lines += [f"| `{variable}` | {environment.MEANINGS[field]} |" for field, variable in variables.items()]

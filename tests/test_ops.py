@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from msgspec import yaml
 
 import onejob
 from onejob.http.metrics import Metrics, job_families, render_metrics
@@ -22,7 +22,7 @@ NAME = re.compile(r"\b(?:onejob|process|python)_[a-z_]+\b")
 
 
 def alerts() -> list[dict[str, Any]]:
-    rules = yaml.safe_load((ROOT / "ops" / "prometheus" / "onejob.rules.yml").read_text(encoding="utf-8"))
+    rules = yaml.decode((ROOT / "ops" / "prometheus" / "onejob.rules.yml").read_bytes())
     return [rule for group in rules["groups"] for rule in group["rules"]]
 
 
@@ -40,16 +40,17 @@ def served_names(text: str) -> set[str]:
 
 
 @pytest.fixture
-async def served(queue: onejob.Ledger) -> set[str]:
+async def served() -> set[str]:
     app = onejob.App()
     app.job("t")(lambda: None)
-    counts, now = await queue.runtime.job_counts.load(ALL_TENANTS)
-    families = [
-        *Metrics(queue).families(),
-        *job_families(counts, now, workers=0),
-        *worker_families(app.worker(queue)),
-        *StatsAggregator(list)._supervisor_families(),
-    ]
+    async with onejob.open("memory://", sweep=False) as queue:
+        counts, now = await queue.runtime.job_counts.load(ALL_TENANTS)
+        families = [
+            *Metrics(queue).families(),
+            *job_families(counts, now, workers=0),
+            *worker_families(app.worker(queue)),
+            *StatsAggregator(list)._supervisor_families(),
+        ]
     return served_names(render_metrics(families).decode())
 
 

@@ -51,6 +51,7 @@ MEANINGS: Final = {
     "24h, after which no command retries",
     "job_retention": "how long a job is kept that a command or a worker ends on an engine; 7d unless set",
     "gate_key": "the credential that a gate, a worker or a command sends to managers (`http://…` as the engine)",
+    "tracing": "whether a worker traces the attempts of its jobs with OpenTelemetry (`onejob[otel]`)",
     "color": "if set to anything, no colours are written to the terminal",
 }
 
@@ -100,6 +101,7 @@ class CliSettings(Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     window: timedelta | None = None
     job_retention: timedelta | None = None
+    tracing: bool = False
     color: bool = True
 
     @classmethod
@@ -113,6 +115,9 @@ class CliSettings(Struct, frozen=True, kw_only=True):
             api_key=source.get("ONEJOB_API_KEY") or None,
             window=_read_duration(source, "ONEJOB_WINDOW"),
             job_retention=_read_duration(source, "ONEJOB_JOB_RETENTION"),
+            tracing=_convert(
+                "ONEJOB_TRACING", _parse_env_text(source.get("ONEJOB_TRACING", ""), bool) or False, bool, strict=True
+            ),
             color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
         )
 

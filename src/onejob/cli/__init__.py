@@ -14,6 +14,9 @@ from . import demo, jobs, parser, relay, serve
 from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
+# Module -> the extra that installs it.
+_EXTRAS = {"asyncpg": "postgres", "opentelemetry": "otel"}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(f"{error}; correct it, then retry")
         return FAILED
     except ModuleNotFoundError as error:
-        extra = "postgres" if error.name == "asyncpg" else "service"
+        extra = _EXTRAS.get((error.name or "").partition(".")[0], "service")
         print_error(f"{error.name} is not installed; install onejob[{extra}]")
         return FAILED
 

@@ -67,7 +67,8 @@ def run_app(app: App, url: str, options: Namespace) -> int:
 
     async def run() -> int:
         async with AsyncExitStack() as stack:
-            queue = await stack.enter_async_context(open_ledger(url, window=settings.window, retention=retention))
+            opening = open_ledger(url, window=settings.window, retention=retention, tracing=settings.tracing)
+            queue = await stack.enter_async_context(opening)
             worker = app.worker(queue, **limits)
             _install_signal_handlers(worker)
             status = {"ready": True, "app": options.app, "concurrency": options.concurrency}

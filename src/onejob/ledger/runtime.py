@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +36,9 @@ from .paused_types import PausedTypes
 from .stored_keys import StoredKeyTenants
 from .wakeups import Waiters
 from .watch import JobWatcher
+
+if TYPE_CHECKING:
+    from onejob.tracing import Tracing
 
 PROBE_INTERVAL_SECONDS = 3.0
 
@@ -79,9 +83,11 @@ class Runtime:
         windows: DefaultWindows = STANDARD_WINDOWS,
         live_keys_max: int | None = None,
         coalesce: bool = False,
+        tracing: "Tracing | None" = None,
     ) -> None:
         info = engine.info
         config = _with_ledger_settings(config, info.settings)
+        self.tracing = tracing
         batcher = Batcher(engine, coalesce=coalesce)
         self.gate = Gate(batcher, config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
