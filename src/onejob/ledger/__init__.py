@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Durability
+from onejob.engine import Durability, Engine
 from onejob.engines import open_engine
 from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
@@ -152,13 +152,16 @@ def open(
         tracing=_load_tracing(tracing),
     )
 
-    async def open_ledger() -> Ledger:
-        runtime = build_runtime(await open_engine(url, clock=clock))
-        if sweep:
-            runtime.start_maintenance()
-        return Ledger(runtime, caller)
+    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sweep=sweep))
 
-    return LedgerOpener(open_ledger)
+
+async def _open_ledger(
+    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, *, sweep: bool
+) -> Ledger:
+    runtime = build_runtime(await open_engine(url, clock=clock))
+    if sweep:
+        runtime.start_maintenance()
+    return Ledger(runtime, caller)
 
 
 def _load_tracing(tracing: "Tracing | bool") -> "Tracing | None":

@@ -160,14 +160,11 @@ def build_submit(
     traceparent: str = "",
 ) -> Submit:
     """Check a submission and make its command; raises Invalid for the first value that is wrong."""
-    type = checked_name("type", submission.type)
-    scope = resolve_scope(type, submission.scope)
+    scope = resolve_scope(type := checked_name("type", submission.type), submission.scope)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
-    if traceparent:
-        labels = _with_traceparent(labels, traceparent)
     return Submit(
         job_id=job_id,
         type=type,
@@ -177,7 +174,7 @@ def build_submit(
         run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
         attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
-        labels=labels,
+        labels=_with_traceparent(labels, traceparent) if traceparent else labels,
         cost=parse_cost(submission.estimated_cost),
         tenant=caller.tenant,
         record_id=b"" if key is None else key_record_id(caller, scope, key),

@@ -135,17 +135,7 @@ def build_submit_sequence(
     jobs = sequenced.jobs
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
-    submits = [
-        _build_job_submit(
-            _with_key_of_number(job, sequenced, scope, location := f"jobs[{n}]: " if len(jobs) > 1 else ""),
-            caller,
-            ids.job_id(),
-            windows,
-            location,
-            traceparent,
-        )
-        for n, job in enumerate(jobs)
-    ]
+    submits = _build_job_submits(sequenced, scope, caller, ids, windows, traceparent)
     if sum(len(one.input) for one in submits) > INPUT_BYTES_MAX:
         raise Invalid("jobs", f"the inputs of a batch have at most {INPUT_BYTES_MAX} bytes in all; split it")
     first = submits[0]
@@ -201,6 +191,17 @@ def _with_key_of_number(job: Submission, sequenced: SequencedSubmission, scope: 
         idempotency_ttl=sequenced.idempotency_ttl,
         idempotency_ttl_days=sequenced.idempotency_ttl_days,
     )
+
+
+def _build_job_submits(
+    sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, windows: DefaultWindows, traceparent: str
+) -> list[Submit]:
+    submits: list[Submit] = []
+    for n, job in enumerate(sequenced.jobs):
+        location = f"jobs[{n}]: " if len(sequenced.jobs) > 1 else ""
+        submission = _with_key_of_number(job, sequenced, scope, location)
+        submits.append(_build_job_submit(submission, caller, ids.job_id(), windows, location, traceparent))
+    return submits
 
 
 def _build_job_submit(
