@@ -112,6 +112,7 @@ def settings() -> str:
     ]
     variables = {
         "engine": "ONEJOB_ENGINE",
+        "url": "ONEJOB_URL",
         "api_key": "ONEJOB_API_KEY",
         "window": "ONEJOB_WINDOW",
         "job_retention": "ONEJOB_JOB_RETENTION",
@@ -176,7 +177,7 @@ def command() -> str:
         "",
         "## Target and output",
         "",
-        "All commands but `serve`, `worker` and `demo` take these; `apikey`, `webhook-secret` and `migrate` work on an",
+        "All commands but `serve`, `worker`, `demo` and `completion` take these; `apikey`, `webhook-secret` and `migrate` work on an",
         "engine only.",
         "",
     ]

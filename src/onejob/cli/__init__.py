@@ -10,8 +10,8 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import demo, jobs, parser, relay, serve
-from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
+from . import completion, demo, jobs, parser, relay, serve
+from .exit_codes import DONE, FAILED, INTERRUPTED, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
 # Module -> the extra that installs it.
@@ -52,6 +52,9 @@ def _run(words: list[str]) -> int:
             return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
         if options.command == "worker":
             return serve.run_worker(options)
+        if options.command == "completion":
+            write(completion.build_script(parser.build_parser(), options.shell))
+            return DONE
         if options.command == "demo":
             return demo.run_demo(options)
         if options.command == "relay":
