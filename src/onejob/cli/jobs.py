@@ -263,7 +263,7 @@ COMMANDS = {
     "types": CliCommand(operators.types, operators.render_types),
     "workers": CliCommand(lambda _: lambda backend: backend.workers(), operators.render_workers),
     "stats": CliCommand(lambda _: lambda backend: backend.overview(), operators.render_stats),
-    "top": CliCommand(top.top, top.render_snapshot),
+    "top": CliCommand(top.top, top.render_live_stats),
     "cancel": CliCommand(cancel, render.render_job),
     "client": CliCommand(
         lambda options: lambda backend: backend.client_state(options.client, scope=options.scope),

@@ -31,15 +31,15 @@ _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"
 
 
-class Snapshot(Struct, frozen=True, rename="camel"):
+class LiveStats(Struct, frozen=True, rename="camel"):
     overview: OverviewOut
     workers: WorkersOut
 
 
-def top(options: Namespace) -> Callable[[Backend], Snapshot | None]:
-    def show(backend: Backend) -> Snapshot | None:
+def top(options: Namespace) -> Callable[[Backend], LiveStats | None]:
+    def show(backend: Backend) -> LiveStats | None:
         if options.json or not _is_terminal():
-            return load_snapshot(backend)
+            return load_stats(backend)
         seconds = max(options.interval.total_seconds(), INTERVAL_SECONDS_MIN)
         with _terminal() as is_quit_pressed:
             repaint(backend, seconds, is_quit_pressed, color=options.color)
@@ -55,7 +55,7 @@ def repaint(backend: Backend, seconds: float, is_quit_pressed: Callable[[float],
     while True:
         screen, footer = Screen.from_stdout(color=color), "q: quit"
         try:
-            lines = snapshot_lines(screen, load_snapshot(backend))
+            lines = stats_lines(screen, load_stats(backend))
         except OnejobError as error:
             if not error.retryable:
                 raise
@@ -67,19 +67,19 @@ def repaint(backend: Backend, seconds: float, is_quit_pressed: Callable[[float],
                 return
 
 
-def load_snapshot(backend: Backend) -> Snapshot:
-    return Snapshot(backend.overview(), backend.workers())
+def load_stats(backend: Backend) -> LiveStats:
+    return LiveStats(backend.overview(), backend.workers())
 
 
-def snapshot_lines(screen: Screen, snapshot: Snapshot) -> list[str]:
-    lines = operators.summary_lines(screen, snapshot.overview)
-    if snapshot.overview.types:
-        lines += ["", *operators.type_lines(screen, snapshot.overview.types)]
-    return [*lines, "", *operators.render_workers(screen, snapshot.workers).split("\n")]
+def stats_lines(screen: Screen, stats: LiveStats) -> list[str]:
+    lines = operators.summary_lines(screen, stats.overview)
+    if stats.overview.types:
+        lines += ["", *operators.type_lines(screen, stats.overview.types)]
+    return [*lines, "", *operators.render_workers(screen, stats.workers).split("\n")]
 
 
-def render_snapshot(screen: Screen, snapshot: Snapshot | None) -> str:
-    return "" if snapshot is None else "\n".join(snapshot_lines(screen, snapshot))
+def render_live_stats(screen: Screen, stats: LiveStats | None) -> str:
+    return "" if stats is None else "\n".join(stats_lines(screen, stats))
 
 
 def _paint(lines: list[str]) -> None:
