@@ -177,8 +177,8 @@ def command() -> str:
         "",
         "## Target and output",
         "",
-        "All commands but `serve`, `worker`, `demo` and `completion` take these; `apikey`, `webhook-secret` and `migrate` work on an",
-        "engine only.",
+        "All commands but `serve`, `worker`, `demo` and `completion` take these; `apikey`, `webhook-secret` and `migrate` work",
+        "on an engine only.",
         "",
     ]
     lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.TARGET_GROUP))
