@@ -127,6 +127,17 @@ async def test_the_context_is_kept_outside_of_the_labels_and_the_fingerprint(tra
     assert filled.job is not None
     assert dict(filled.job.labels) == full
     assert b"traceparent" not in filled.job.row.labels
+    wide = await traced.submit("ä" * 100, 1, scope="€" * 100, idempotency_key="ü" * 255, labels={"l": "x" * 350})
+    assert wide.job is not None
+    assert b"traceparent" not in wide.job.row.labels  # there would be room in the labels, and none in the job row
+
+
+async def test_what_is_refused_without_tracing_is_refused_with_it(traced: onejob.Ledger) -> None:
+    wrong = Submission(type=["t"], input=1)  # type: ignore[arg-type]  # a wrong type
+    (verdict,) = await traced.submit_many([wrong])
+    assert isinstance(verdict, Invalid)
+    with pytest.raises(Invalid):
+        await traced.submit("x" * 1000)
 
 
 async def test_submissions_in_a_list_share_a_span(traced: onejob.Ledger, spans: Spans) -> None:

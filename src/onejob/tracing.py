@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from onejob.core.facts import Job
-from onejob.core.identity import format_job_id
+from onejob.core.identity import NAME_CHARS_MAX, format_job_id
 from onejob.core.replies import Outcome
 from onejob.core.views import Receipt, SequenceOutcome, SequenceReceipt, decode_traceparent
 from onejob.errors import IdempotencyConflict, OnejobError, SubmissionRefused
@@ -38,7 +38,8 @@ class Tracing:
 
     @contextmanager
     def trace_submission(self, type: str, count: int = 1) -> Iterator["SubmissionSpan"]:
-        """The span of a call that submits one job, or several."""
+        """The span of a call that submits one job, or several. The type is not checked yet, so it may be anything."""
+        type = str(type)[:NAME_CHARS_MAX]
         attributes = _attributes("send", type)
         if count != 1:
             attributes["messaging.batch.message_count"] = count

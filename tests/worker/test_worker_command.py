@@ -151,7 +151,9 @@ def test_a_worker_shows_its_metrics_on_a_port_of_its_own(shop: Path) -> None:
                     text = answer.read().decode()
                 assert 'onejob_attempts_total{end="success",type="add"} 1.0' in text
                 assert "onejob_worker_concurrency 10.0" in text
+                assert 'onejob_lease_expiries_total{end="lost",type="add"} 0.0' in text
                 assert "onejob_jobs{" not in text  # of the whole store: for the service
+                assert "onejob_http_" not in text
                 for path, method, status in (("healthz", "GET", 200), ("other", "GET", 404), ("metrics", "POST", 405)):
                     assert request_status(url.replace("metrics", path), method) == status
             finally:

@@ -3,6 +3,7 @@
 Plain ANSI: the alternate screen, so that the terminal is as before afterwards, and a repaint from the top left corner.
 """
 
+import os
 import shutil
 import sys
 from argparse import Namespace
@@ -24,6 +25,7 @@ from .render import Screen, sanitize
 INTERVAL_DEFAULT: Final = timedelta(seconds=2)
 INTERVAL_SECONDS_MIN: Final = 0.2
 _KEY_WAIT_SECONDS: Final = 0.2
+_KEYS_AT_ONCE_MAX: Final = 64
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
@@ -106,7 +108,10 @@ def _terminal() -> Iterator[Callable[[float], bool]]:
 
     def is_quit_pressed(seconds: float) -> bool:
         readable, _, _ = select.select([descriptor], [], [], seconds)
-        return bool(readable) and sys.stdin.read(1) in ("q", "Q", "")
+        if not readable:
+            return False
+        keys = os.read(descriptor, _KEYS_AT_ONCE_MAX)
+        return not keys or b"q" in keys.lower()  # nothing: the terminal is gone
 
     try:
         tty.setcbreak(descriptor)

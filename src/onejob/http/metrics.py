@@ -49,6 +49,7 @@ REFUSAL_REASONS = (
     Reason.ALREADY_COMMITTED,
     Reason.IDEMPOTENCY_KEY_REUSED,
 )
+LEASE_EXPIRY_ENDS = (RETRIED, JobState.FAILED.value, JobState.LOST.value)
 # The ends of a callback's attempts, and what they mean for its delivery. "failed": given up after the last attempt.
 CALLBACK_ENDS = {JobState.SUCCESS.value: "delivered", RETRIED: "retried", JobState.FAILED.value: "failed"}
 
@@ -230,8 +231,8 @@ def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
     for type, one in sorted(stats.types.items()):
         for end, count in sorted(one.ends.items()):
             ends.add_metric((type, end), count)
-        for end, count in sorted(one.lease_expiries.items()):
-            expiries.add_metric((type, end), count)
+        for end in LEASE_EXPIRY_ENDS:
+            expiries.add_metric((type, end), one.lease_expiries.get(end, 0))
         waits.add_metric((type,), _cumulative_buckets(bounds, one.waits.counts), one.waits.total_seconds)
         runs.add_metric((type,), _cumulative_buckets(bounds, one.runs.counts), one.runs.total_seconds)
     yield from (ends, expiries, waits, runs)

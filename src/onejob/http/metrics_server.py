@@ -22,6 +22,7 @@ REQUEST_SECONDS_MAX = 5.0
 HEAD_BYTES_MAX = 8192
 CONNECTIONS_MAX = 16
 PORT_MAX = 65_535
+_SERVICE_FAMILIES = ("onejob_http_", "onejob_preparations")  # their absence says that no service is there
 _TEXT = b"text/plain; charset=utf-8"
 
 log = logging.getLogger("onejob.worker")
@@ -87,11 +88,8 @@ class MetricsServer:
             return b"405 Method Not Allowed\r\nAllow: GET", b"send GET\n", _TEXT
         if path == b"/healthz":
             return b"200 OK", b"ok\n", _TEXT
-        return (
-            b"200 OK",
-            render_metrics([*self._metrics.families(), *worker_families(self._worker)]),
-            METRICS_MEDIA_TYPE,
-        )
+        families = [family for family in self._metrics.families() if not family.name.startswith(_SERVICE_FAMILIES)]
+        return b"200 OK", render_metrics([*families, *worker_families(self._worker)]), METRICS_MEDIA_TYPE
 
 
 def worker_families(worker: Worker) -> list[MetricFamily]:

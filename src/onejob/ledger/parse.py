@@ -13,6 +13,7 @@ from onejob.core.callback import checked_callback_url
 from onejob.core.command import Precondition
 from onejob.core.fingerprint import canonical_json, encode_and_canonicalize, encode_input, fingerprint
 from onejob.core.identity import (
+    CALLER_TEXT_BYTES_MAX,
     TYPE_QUEUE_SCOPE,
     check_caller_text_size,
     checked_name,
@@ -174,7 +175,7 @@ def build_submit(
         run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
         attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
-        labels=_with_traceparent(labels, traceparent) if traceparent else labels,
+        labels=_with_traceparent(labels, traceparent, caller, type, scope, key) if traceparent else labels,
         cost=parse_cost(submission.estimated_cost),
         tenant=caller.tenant,
         record_id=b"" if key is None else key_record_id(caller, scope, key),
@@ -353,11 +354,13 @@ def _encode_labels(labels: Mapping[str, str]) -> bytes:
     return data
 
 
-def _with_traceparent(labels: bytes, traceparent: str) -> bytes:
+def _with_traceparent(labels: bytes, traceparent: str, caller: Caller, type: str, scope: str, key: str | None) -> bytes:
     """The labels with the trace context; without it where there is no room, because a trace refuses no submission."""
     member = b'"%b":"%b"}' % (TRACEPARENT_LABEL.encode(), traceparent.encode("ascii"))
     added = labels[:-1] + b"," + member if labels else b"{" + member
-    return added if len(added) <= LABELS_BYTES_MAX else labels
+    names = "".join((caller.tenant, type, scope, key or "", caller.actor, caller.user))
+    fits = len(added) <= LABELS_BYTES_MAX and len(names.encode()) + len(added) <= CALLER_TEXT_BYTES_MAX
+    return added if fits else labels
 
 
 def _days_to_ms(days: float | None) -> int:

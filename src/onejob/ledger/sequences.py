@@ -89,7 +89,7 @@ class SequenceOperations(LedgerBase):
         tracing = self._runtime.tracing
         if tracing is None:
             return await self._submit_number(sequenced)
-        types = {one.type for one in sequenced.jobs if isinstance(one, Submission)}
+        types = {str(one.type) for one in sequenced.jobs if isinstance(one, Submission)}
         with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(sequenced.jobs)) as span:
             receipt = await self._submit_number(sequenced, span.traceparent)
             span.set_sequence_receipt(receipt)
