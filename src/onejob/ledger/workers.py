@@ -1,8 +1,4 @@
-"""Which worker processes there are: each announces itself in a small policy that expires when it stops doing so.
-
-The policies belong to no tenant, so that the workers of all tenants can be counted by one query; a tenant is shown its
-own workers and those that serve all tenants.
-"""
+"""Which worker processes there are: each announces itself in a small policy that expires when it stops doing so."""
 
 import asyncio
 import logging
@@ -53,11 +49,11 @@ class WorkerInfo(Struct, frozen=True, rename="camel"):
 
 async def announce_worker(engine: Engine, info: WorkerInfo) -> int:
     """Say that the worker is there; returns the engine's time."""
+    tenant = SYSTEM_TENANT if info.tenant is None else info.tenant
     name = WORKER_POLICY_PREFIX + info.id
     body = json.encode(replace(info, types=info.types[:TYPES_MAX]))
-    id = policy_id(SYSTEM_TENANT, name)
     (reply,) = await engine.execute(
-        [SetPolicy(tenant=SYSTEM_TENANT, policy_id=id, name=name, body=body, ttl_ms=_TTL_MS)]
+        [SetPolicy(tenant=tenant, policy_id=policy_id(tenant, name), name=name, body=body, ttl_ms=_TTL_MS)]
     )
     if not isinstance(reply, PolicyFound):
         raise to_exception(reply, "")
@@ -65,16 +61,18 @@ async def announce_worker(engine: Engine, info: WorkerInfo) -> int:
 
 
 async def withdraw_worker(engine: Engine, info: WorkerInfo) -> None:
-    id = policy_id(SYSTEM_TENANT, WORKER_POLICY_PREFIX + info.id)
-    await engine.execute([DropPolicy(tenant=SYSTEM_TENANT, policy_id=id)])
+    tenant = SYSTEM_TENANT if info.tenant is None else info.tenant
+    await engine.execute([DropPolicy(tenant=tenant, policy_id=policy_id(tenant, WORKER_POLICY_PREFIX + info.id))])
 
 
-async def list_workers(engine: Engine, tenant: str | None = None) -> list[WorkerInfo]:
-    """The workers of a tenant and those that serve all tenants; None: every worker."""
-    policies = await list_policies(engine, SYSTEM_TENANT, WORKER_POLICY_PREFIX)
-    workers = [replace(decode_body(policy, WorkerInfo), seen_at=policy.changed_at) for policy in policies]
-    visible = [worker for worker in workers if tenant is None or worker.tenant in (None, tenant)]
-    return sorted(visible, key=lambda worker: (worker.name, worker.id))
+async def list_workers(engine: Engine, tenant: str) -> list[WorkerInfo]:
+    """The workers of a tenant, and those that serve all tenants."""
+    policies = [
+        policy
+        for owner in dict.fromkeys((tenant, SYSTEM_TENANT))
+        for policy in await list_policies(engine, owner, WORKER_POLICY_PREFIX)
+    ]
+    return [replace(decode_body(policy, WorkerInfo), seen_at=policy.changed_at) for policy in policies]
 
 
 class WorkerPresence:

@@ -100,7 +100,7 @@ class StatusEndpoints:
 
     async def _job_families(self, ledger: Ledger) -> list[MetricFamily]:
         counts, now = await ledger.runtime.job_counts.load(ALL_TENANTS)
-        return job_families(counts, now, len(await list_workers(ledger.runtime.gate)))
+        return job_families(counts, now, len(await list_workers(ledger.runtime.gate, ALL_TENANTS)))
 
     async def readyz(self, request: Request) -> Response:
         """Ready means: the engine answers in time, and its last write succeeded."""
