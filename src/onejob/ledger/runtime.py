@@ -87,13 +87,11 @@ class Runtime:
     ) -> None:
         info = engine.info
         config = _with_ledger_settings(config, info.settings)
-        self.tracing = tracing
-        batcher = Batcher(engine, coalesce=coalesce)
-        self.gate = Gate(batcher, config, clock.monotonic)
+        self.gate = Gate(Batcher(engine, coalesce=coalesce), config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
-        self.ids = ids
+        self.ids, self.tracing = ids, tracing
         self.paused_types = PausedTypes(self.gate)
         self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
         self.attempt_stats = AttemptStats(self.gate)
