@@ -12,6 +12,7 @@ import apsw
 
 from .bucket import bucket
 from .callers import callers
+from .console import console
 from .growth import growth, memory
 from .http import http
 from .inside import inside
@@ -44,6 +45,7 @@ async def main() -> int:
             "middleware",
             "inside",
             "bucket",
+            "console",
         ),
         help="run one benchmark",
     )
@@ -67,6 +69,7 @@ async def main() -> int:
             "middleware": lambda: middleware(folder, report, rounds),
             "inside": lambda: inside(report, rounds),
             "bucket": lambda: bucket(folder, report, 100_000 if options.quick else 1_000_000),
+            "console": lambda: console(folder, report, rounds, 100_000 if options.quick else 1_000_000),
         }
         for part, run in parts.items():
             if options.only in (None, part):

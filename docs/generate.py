@@ -112,10 +112,12 @@ def settings() -> str:
     ]
     variables = {
         "engine": "ONEJOB_ENGINE",
+        "url": "ONEJOB_URL",
         "api_key": "ONEJOB_API_KEY",
         "window": "ONEJOB_WINDOW",
         "job_retention": "ONEJOB_JOB_RETENTION",
         "gate_key": "ONEJOB_GATE_KEY",
+        "tracing": "ONEJOB_TRACING",
         "color": "NO_COLOR",
     }
     lines += [f"| `{variable}` | {environment.MEANINGS[field]} |" for field, variable in variables.items()]
@@ -175,8 +177,8 @@ def command() -> str:
         "",
         "## Target and output",
         "",
-        "All commands but `serve`, `worker` and `demo` take these; `apikey`, `webhook-secret` and `migrate` work on an",
-        "engine only.",
+        "All commands but `serve`, `worker`, `demo` and `completion` take these; `apikey`, `webhook-secret` and `migrate` work",
+        "on an engine only.",
         "",
     ]
     lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.TARGET_GROUP))

@@ -141,7 +141,7 @@ def rate_limited_server(durable_url: str) -> Iterator[AuthServer]:
 @pytest.fixture
 def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("ONEJOB_ENGINE", "ONEJOB_API_KEY", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
+    for name in ("ONEJOB_ENGINE", "ONEJOB_URL", "ONEJOB_API_KEY", "NO_COLOR", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
 
 

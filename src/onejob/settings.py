@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
-CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY", "ONEJOB_GATE_KEY"})
+CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY", "ONEJOB_URL", "ONEJOB_GATE_KEY"})
 FILE_ONLY_FIELDS: Final = ("jwt", "providers", "windows")  # tables, which no variable can hold
 SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
 # CI system -> the variable that shows its presence, and the variables that form a key, in this order.
@@ -46,11 +46,14 @@ MEANINGS: Final = {
     "max_waiters": "how many duplicates wait in a process at once, for held keys and for submissions in flight; one more is "
     "answered `in_progress` at once, or asks the store for itself",
     "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
+    "url": "the server that a command works against when neither `--engine` nor `--url` is given; it takes precedence over "
+    "`ONEJOB_ENGINE`",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
     "window": "the window of a key that a command submits on an engine without `--ttl`, and that of the server if it is not "
     "24h, after which no command retries",
     "job_retention": "how long a job is kept that a command or a worker ends on an engine; 7d unless set",
     "gate_key": "the credential that a gate, a worker or a command sends to managers (`http://…` as the engine)",
+    "tracing": "whether a worker traces the attempts of its jobs with OpenTelemetry (`onejob[otel]`)",
     "color": "if set to anything, no colours are written to the terminal",
 }
 
@@ -97,9 +100,11 @@ class CliSettings(Struct, frozen=True, kw_only=True):
     """Defaults of the command line that come from the environment."""
 
     engine: str | None = None
+    url: str | None = None
     api_key: str | None = None
     window: timedelta | None = None
     job_retention: timedelta | None = None
+    tracing: bool = False
     color: bool = True
 
     @classmethod
@@ -110,9 +115,13 @@ class CliSettings(Struct, frozen=True, kw_only=True):
         _reject_misspelled(source, SERVICE_PREFIX, service | CLI_ONLY_VARIABLES)
         return cls(
             engine=source.get("ONEJOB_ENGINE") or None,
+            url=source.get("ONEJOB_URL") or None,
             api_key=source.get("ONEJOB_API_KEY") or None,
             window=_read_duration(source, "ONEJOB_WINDOW"),
             job_retention=_read_duration(source, "ONEJOB_JOB_RETENTION"),
+            tracing=_convert(
+                "ONEJOB_TRACING", _parse_env_text(source.get("ONEJOB_TRACING", ""), bool) or False, bool, strict=True
+            ),
             color=not source.get("NO_COLOR") and source.get("TERM") != "dumb",
         )
 

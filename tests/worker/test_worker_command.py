@@ -1,5 +1,6 @@
 """Worker processes: the command, its signals, and the service that runs jobs in process."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,10 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from onejob import sync
+from onejob.errors import Invalid
+from onejob.http.metrics_server import parse_address
 from tests.support.serve_process import run_serve_process
 
 SHOP = """
@@ -129,3 +134,49 @@ def test_the_service_runs_jobs_in_process(shop: Path) -> None:
         assert queue.result(made) == 42
         assert queue.job(slow).state == "success"
         assert queue.result(slow) != os.getpid()
+
+
+def test_a_worker_shows_its_metrics_on_a_port_of_its_own(shop: Path) -> None:
+    with sync.open(f"sqlite:///{shop / 'onejob.db'}") as queue:
+        command = [sys.executable, "-m", "onejob.cli", "worker", "shop:app", "--json", "--metrics", "0"]
+        with subprocess.Popen(command, cwd=shop, stdout=subprocess.PIPE, text=True) as running:
+            try:
+                assert running.stdout is not None
+                lines = iter(running.stdout.readline, "}\n")
+                url = json.loads("".join(lines) + "}")["metrics"]
+                made = queue.submit("add", [1, 2])
+                queue.wait(made.job_id, timedelta(seconds=20))
+                with urlopen(url, timeout=10) as answer:
+                    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                    text = answer.read().decode()
+                assert 'onejob_attempts_total{end="success",type="add"} 1.0' in text
+                assert "onejob_worker_concurrency 10.0" in text
+                assert 'onejob_lease_expiries_total{end="lost",type="add"} 0.0' in text
+                assert "onejob_jobs{" not in text  # of the whole store: for the service
+                assert "onejob_http_" not in text
+                for path, method, status in (("healthz", "GET", 200), ("other", "GET", 404), ("metrics", "POST", 405)):
+                    assert request_status(url.replace("metrics", path), method) == status
+            finally:
+                running.send_signal(signal.SIGTERM)
+                assert running.wait(30) == 0
+
+
+def request_status(url: str, method: str) -> int:
+    try:
+        with urlopen(Request(url, method=method), timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":-1", ":99999999", "1.5"])
+def test_a_wrong_metrics_address_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="HOST:PORT"):
+        parse_address(text)
+
+
+def test_metrics_are_on_the_loopback_address_unless_a_host_is_named() -> None:
+    assert parse_address("9101") == parse_address(":9101") == ("127.0.0.1", 9101)
+    assert parse_address("[::1]:9101") == ("::1", 9101)
+    assert parse_address("0.0.0.0:1") == ("0.0.0.0", 1)

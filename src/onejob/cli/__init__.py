@@ -10,9 +10,12 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import demo, jobs, parser, relay, serve
-from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
+from . import completion, demo, jobs, parser, relay, serve
+from .exit_codes import DONE, FAILED, INTERRUPTED, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
+
+# Module -> the extra that installs it.
+_EXTRAS = {"asyncpg": "postgres", "opentelemetry": "otel"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(f"{error}; correct it, then retry")
         return FAILED
     except ModuleNotFoundError as error:
-        extra = "postgres" if error.name == "asyncpg" else "service"
+        extra = _EXTRAS.get((error.name or "").partition(".")[0], "service")
         print_error(f"{error.name} is not installed; install onejob[{extra}]")
         return FAILED
 
@@ -49,6 +52,9 @@ def _run(words: list[str]) -> int:
             return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
         if options.command == "worker":
             return serve.run_worker(options)
+        if options.command == "completion":
+            write(completion.build_script(parser.build_parser(), options.shell))
+            return DONE
         if options.command == "demo":
             return demo.run_demo(options)
         if options.command == "relay":

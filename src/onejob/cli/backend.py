@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct, json
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from onejob import sync
 from onejob.client import requests
@@ -43,6 +43,7 @@ from onejob.core.errors import Invalid
 from onejob.core.identity import Actor, checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
+from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt, SlotReservation, StepView
 from onejob.core.work import Event
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
@@ -64,6 +65,16 @@ from onejob.http.schemas.jobs import (
     key_summary_out,
     warnings_out,
 )
+from onejob.http.schemas.overview import (
+    BulkOut,
+    OverviewOut,
+    TypePausedOut,
+    TypesOut,
+    WorkersOut,
+    overview_out,
+    types_out,
+    worker_out,
+)
 from onejob.http.schemas.quotas import (
     QuotaOut,
     ReservationSettledOut,
@@ -80,10 +91,13 @@ from onejob.http.schemas.steps import StepsOut, step_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
 from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
+from onejob.ledger.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
+from onejob.ledger.overview import BulkAction, Overview
 from onejob.ledger.parse import Submission
 from onejob.ledger.present import LogPage
-from onejob.ledger.reads import JobPage, KeyPage
+from onejob.ledger.reads import JobFilter, JobPage, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
+from onejob.ledger.workers import WorkerInfo
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
 
@@ -93,6 +107,8 @@ TENANT_DEFAULT = "default"
 ATTEMPTS_MAX = 4
 RESPONSE_BYTES_MAX = 16 << 20
 _ATTEMPT_SECONDS_MAX = 60.0  # longer than the server holds a duplicate of a pending key
+_COUNT_SECONDS_MAX = 2.0
+_COUNT_POLL_SECONDS = 0.05
 _PAUSE_FIRST = 0.2
 _PAUSE_MAX = 5.0
 _AWAY = (502, 503, 504)
@@ -173,6 +189,14 @@ def _steps_out(steps: Sequence[StepView], request_id: str) -> StepsOut:
     return StepsOut(request_id, [step_out(step) for step in steps])
 
 
+def _workers_out(workers: Sequence[WorkerInfo], request_id: str) -> WorkersOut:
+    return WorkersOut(request_id, [worker_out(one) for one in workers])
+
+
+def _filter_members(wanted: JobFilter) -> dict[str, str]:
+    return requests.job_filter(**asdict(wanted))
+
+
 def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> ReservationsOut:
     return ReservationsOut(request_id, [reservation_out(slot) for slot in slots])
 
@@ -201,6 +225,51 @@ class EngineBackend:
     tenant_quota = _ledger_method(SyncLedger.tenant_quota, tenant_quota_out)
     usage = _ledger_method(SyncLedger.usage, usage_out)
     reservations = _ledger_method(SyncLedger.reservations, _reservations_out)
+    workers = _ledger_method(SyncLedger.workers, _workers_out)
+
+    def overview(self) -> OverviewOut:
+        stats = self.ledger.runtime_stats()
+        return overview_out(
+            self._current_overview(),
+            self.ledger.paused_types(),
+            _NO_REQUEST,
+            engine=stats.engine,
+            durability=self.ledger.durability,
+            caveat=stats.durability_warning,
+        )
+
+    def types(self) -> TypesOut:
+        overview = self._current_overview()
+        counted_at = to_utc(overview.counts.at) if overview.counts.at else None
+        return TypesOut(_NO_REQUEST, counted_at, types_out(overview, self.ledger.paused_types()))
+
+    def _current_overview(self) -> Overview:
+        """This process ends soon, and the count that it has started with it; so it waits for the new counts."""
+        clock = SystemClock()
+        until = clock.monotonic() + _COUNT_SECONDS_MAX
+        overview = self.ledger.overview()
+        while overview.now - overview.counts.at > COUNTS_INTERVAL_MS and clock.monotonic() < until:
+            clock.sleep(_COUNT_POLL_SECONDS)
+            overview = self.ledger.overview()
+        return overview
+
+    def pause_type(self, type: str) -> TypePausedOut:
+        self.ledger.pause_type(type)
+        return TypePausedOut(_NO_REQUEST, type, paused=True)
+
+    def resume_type(self, type: str) -> TypePausedOut:
+        self.ledger.resume_type(type)
+        return TypePausedOut(_NO_REQUEST, type, paused=False)
+
+    def count_matching(self, _: BulkAction, wanted: JobFilter) -> BulkOut:
+        matched, more = self.ledger.count_matching(wanted)
+        return BulkOut(_NO_REQUEST, matched, 0, [], None, more)
+
+    def act_on_matching(
+        self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
+    ) -> BulkOut:
+        done = self.ledger.act_on_matching(action, wanted, before=before, idempotency_key=idempotency_key)
+        return BulkOut(_NO_REQUEST, done.matched, done.changed, done.errors, done.next, more=False)
 
     def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
         return client_state_out(self.ledger.get_client_state(client_id, scope=scope, any_owner=True), _NO_REQUEST)
@@ -266,6 +335,22 @@ class ServerBackend:
     usage = _request_method(requests.usage_call, UsageOut)
     reservations = _request_method(requests.slots_call, ReservationsOut)
     release = _request_method(requests.release_slot_call, ReservationSettledOut)
+    overview = _request_method(requests.overview_call, OverviewOut)
+    workers = _request_method(requests.workers_call, WorkersOut)
+    types = _request_method(requests.types_call, TypesOut)
+    pause_type = _request_method(requests.pause_type_call, TypePausedOut)
+    resume_type = _request_method(requests.resume_type_call, TypePausedOut)
+
+    def count_matching(self, action: BulkAction, wanted: JobFilter) -> BulkOut:
+        return self.send(requests.act_on_jobs_call(action, _filter_members(wanted), dry_run=True), BulkOut)
+
+    def act_on_matching(
+        self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
+    ) -> BulkOut:
+        call = requests.act_on_jobs_call(
+            action, _filter_members(wanted), before=before, idempotency_key=idempotency_key
+        )
+        return self.send(call, BulkOut)
 
     def submit(self, submission: Submission) -> SubmitResult:
         key = submission.idempotency_key and str(submission.idempotency_key)

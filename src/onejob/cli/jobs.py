@@ -35,9 +35,9 @@ from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import admin, render
+from . import admin, operators, render, top
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
-from .exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
+from .exit_codes import DONE, FAILED, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
 
 REPAINT_SECONDS: Final = 0.5
@@ -48,6 +48,7 @@ LOG_PAGE_MAX: Final = 1000
 GIT_SECONDS: Final = 10
 BAR_WIDTH: Final = 24
 ERASE_LINE: Final = "\r\x1b[K"
+_ENGINE_COMMANDS: Final = ("apikey", "gatekey", "migrate", "schedules", "webhook-secret")  # they take no --url
 _JOB_COMMANDS: Final = ("job", "cancel", "result", "logs", "resolve")
 _ESCAPES: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 
@@ -67,6 +68,9 @@ class CliCommand(NamedTuple):
 
 
 def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) -> CommandResult:
+    if options.command not in _ENGINE_COMMANDS and options.engine is None and options.url is None:
+        options.url = settings.url
+    options.color = settings.color
     match options.command:
         case "doctor":
             from . import doctor  # imported here, because only this command needs its dependencies
@@ -99,7 +103,8 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
         response = call(backend)
         if isinstance(response, SubmitResult) and _waits_for_end(options):
             return _wait_for_submitted(backend, response, options)
-        return CommandResult(response, command.render)
+        failed = isinstance(response, operators.BulkReport) and (bool(response.errors) or not response.confirmed)
+        return CommandResult(response, command.render, FAILED if failed else DONE)
 
 
 def _wait_for_submitted(backend: Backend, submitted: SubmitResult, options: Namespace) -> CommandResult:
@@ -254,14 +259,11 @@ COMMANDS = {
     "result": CliCommand(lambda options: lambda backend: backend.result(options.id), render.render_result),
     "logs": CliCommand(logs, render.render_logs),
     "resolve": CliCommand(resolve, render.render_job),
-    "jobs": CliCommand(
-        lambda options: (
-            lambda backend: backend.jobs(
-                state=options.state, type=options.type, user=options.user, before=options.cursor, limit=options.limit
-            )
-        ),
-        render.render_jobs,
-    ),
+    "jobs": CliCommand(operators.jobs, operators.render_jobs_or_report),
+    "types": CliCommand(operators.types, operators.render_types),
+    "workers": CliCommand(lambda _: lambda backend: backend.workers(), operators.render_workers),
+    "stats": CliCommand(lambda _: lambda backend: backend.overview(), operators.render_stats),
+    "top": CliCommand(top.top, top.render_live_stats),
     "cancel": CliCommand(cancel, render.render_job),
     "client": CliCommand(
         lambda options: lambda backend: backend.client_state(options.client, scope=options.scope),

@@ -17,8 +17,10 @@ from onejob.ledger import URL_DEFAULT
 from onejob.relay import DIALECTS, TABLE_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
+from .completion import SHELLS
 from .demo import JOBS_DEFAULT, JOBS_MAX
 from .exit_codes import EXIT_CODE_MEANINGS
+from .top import INTERVAL_DEFAULT
 
 PAGE_DEFAULT = 20
 LEASE_DEFAULT = "60s"
@@ -60,8 +62,10 @@ def build_parser() -> ArgumentParser:
     _add_gate_key_commands(commands)
     _add_webhook_secret_commands(commands)
     _add_schedule_commands(commands)
+    _add_operator_commands(commands)
     _add_doctor(commands)
     _add_migrate(commands)
+    _add_completion(commands)
     _add_relay(commands)
     return parser
 
@@ -157,6 +161,11 @@ def add_worker_arguments(command: ArgumentParser) -> None:
         metavar="DURATION",
         help="how long handlers may continue after a shutdown signal; default: 20s",
     )
+    command.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve the metrics of this worker for Prometheus, without authentication; only a port: on 127.0.0.1",
+    )
     command.add_argument("--tenant", metavar="NAME", help="run only jobs of this tenant; default: all, in turn")
     command.add_argument("--json", action="store_true", help="print the readiness and summary lines in JSON")
 
@@ -247,12 +256,79 @@ def _add_job_commands(commands: Subparsers) -> None:
         else:
             _add_verb_key_argument(command)
         _add_target_arguments(command)
-    command = _add_command(commands, "jobs", "List jobs, newest first.", "onejob jobs --state failed --limit 50")
+    _add_jobs(commands)
+
+
+def _add_jobs(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "jobs",
+        "List jobs, newest first; or cancel, rerun or resolve all that match.",
+        "onejob jobs --state lost --type charge --since 2h --rerun",
+    )
     command.add_argument("--state", choices=_choices(JobState), metavar="STATE", help=f"one of {', '.join(JobState)}")
     command.add_argument("--type", metavar="TYPE", help="only jobs of this type")
     command.add_argument("--user", metavar="NAME", help="only jobs of this user")
+    command.add_argument("--label", type=parse_label, metavar="NAME=VALUE", help="only jobs with this label")
+    for name, text in (("--since", "not before this time"), ("--until", "not after this time")):
+        command.add_argument(
+            name, type=parse_moment, metavar="TIME", help=f"created {text}: 2h (ago), or 2030-01-31T12:00:00Z"
+        )
     _add_paging_arguments(command)
+    act = command.add_argument_group("one act on all jobs that match, not only on a page")
+    one = act.add_mutually_exclusive_group()
+    one.add_argument("--cancel", action="store_true", help="cancel those that have not ended")
+    one.add_argument("--rerun", action="store_true", help="run failed or lost ones again")
+    verdicts = [verdict.value for verdict in Resolution if verdict is not Resolution.RERUN]
+    one.add_argument(
+        "--resolve", choices=verdicts, metavar="WORD", help=f"decide about lost ones: {', '.join(verdicts)}"
+    )
+    act.add_argument("--yes", action="store_true", help="do not ask; otherwise the number of jobs is shown first")
     _add_target_arguments(command)
+
+
+def _add_operator_commands(commands: Subparsers) -> None:
+    command = _add_command(
+        commands, "workers", "List the workers that were heard of within the last minute.", "onejob workers"
+    )
+    _add_target_arguments(command)
+    command = _add_command(
+        commands, "types", "List job types with their jobs; pause or resume one.", "onejob types pause mail"
+    )
+    command.add_argument("act", nargs="?", choices=["pause", "resume"], metavar="ACT", help="pause or resume")
+    command.add_argument("type", nargs="?", metavar="TYPE", help="the type whose jobs nobody claims any more, or again")
+    _add_target_arguments(command)
+    command = _add_command(
+        commands,
+        "stats",
+        "Show jobs by state and type, and submissions and attempts of the last hour and day.",
+        "onejob stats --url http://127.0.0.1:8001",
+    )
+    _add_target_arguments(command)
+    command = _add_command(
+        commands,
+        "top",
+        "Show statistics and workers, live on a terminal (q quits); elsewhere once.",
+        "onejob top --interval 5s",
+    )
+    command.add_argument(
+        "--interval",
+        type=parse_duration,
+        default=INTERVAL_DEFAULT,
+        metavar="DURATION",
+        help="how often the screen is painted; default: 2s",
+    )
+    _add_target_arguments(command)
+
+
+def _add_completion(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "completion",
+        "Print a script that completes commands and options in a shell.",
+        'eval "$(onejob completion bash)"',
+    )
+    command.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
 
 
 def _add_outcome_commands(commands: Subparsers) -> None:
@@ -558,7 +634,9 @@ def _add_target_arguments(command: ArgumentParser) -> None:
     target = command.add_argument_group(TARGET_GROUP)
     one = target.add_mutually_exclusive_group()
     one.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
-    one.add_argument("--url", metavar="URL", help="work against this server, as http://127.0.0.1:8001")
+    one.add_argument(
+        "--url", metavar="URL", help="work against this server, as http://127.0.0.1:8001; default: ONEJOB_URL"
+    )
     target.add_argument(
         "--api-key", metavar="KEY", help="for the server; default: ONEJOB_API_KEY, which other users cannot see"
     )
@@ -632,6 +710,11 @@ def parse_time(text: str) -> datetime:
     if moment is None or moment.utcoffset() is None:
         raise ArgumentTypeError(f"{text!r} is no time with a zone; write 2030-01-31T12:00:00Z")
     return moment
+
+
+def parse_moment(text: str) -> datetime | timedelta:
+    """A time, or how long ago it was."""
+    return parse_duration(text) if text[:1].isdigit() and text[-1:].isalpha() and "T" not in text else parse_time(text)
 
 
 def parse_label(text: str) -> tuple[str, str]:

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 from argparse import Namespace
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from onejob.errors import StoreRefused
 from onejob.http.logs import LogFormat, open_stderr_log
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
-from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
+from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT, Ledger
 from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import App, load_app
@@ -65,10 +66,15 @@ def run_app(app: App, url: str, options: Namespace) -> int:
     retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
 
     async def run() -> int:
-        async with open_ledger(url, window=settings.window, retention=retention) as queue:
+        async with AsyncExitStack() as stack:
+            opening = open_ledger(url, window=settings.window, retention=retention, tracing=settings.tracing)
+            queue = await stack.enter_async_context(opening)
             worker = app.worker(queue, **limits)
             _install_signal_handlers(worker)
-            _print_status(options, {"ready": True, "app": options.app, "concurrency": options.concurrency})
+            status = {"ready": True, "app": options.app, "concurrency": options.concurrency}
+            if options.metrics is not None:
+                status["metrics"] = await stack.enter_async_context(_serve_metrics(options.metrics, queue, worker))
+            _print_status(options, status)
             await worker.run()
             _print_status(options, {"ready": False, "attempts": worker.counts()})
             return worker.running
@@ -78,6 +84,12 @@ def run_app(app: App, url: str, options: Namespace) -> int:
         sys.stdout.flush()
         os._exit(DONE)
     return DONE
+
+
+def _serve_metrics(address: str, queue: Ledger, worker: Worker) -> AbstractAsyncContextManager[str]:
+    from onejob.http import metrics_server  # imported here, because the dependencies of the service are optional
+
+    return metrics_server.serve_metrics(metrics_server.parse_address(address), queue, worker)
 
 
 def _run_event_loop(work: Any) -> int:
@@ -108,7 +120,8 @@ def _print_status(options: Namespace, status: dict[str, Any]) -> None:
     if options.json:
         write(to_json(status))
     elif status["ready"]:
-        write(f"onejob runs the jobs of {status['app']}, {status['concurrency']} at once")
+        metrics = f", metrics at {status['metrics']}" if "metrics" in status else ""
+        write(f"onejob runs the jobs of {status['app']}, {status['concurrency']} at once{metrics}")
     else:
         ends = ", ".join(f"{count} {word}" for word, count in sorted(status["attempts"].items()))
         write(f"onejob has stopped: {ends or 'no jobs'}")

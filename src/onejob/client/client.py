@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import wraps
 from threading import Lock
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, get_args
 
 import httpx
 
@@ -40,6 +40,13 @@ class ClientOptions(TypedDict, total=False):
     outbox: str | os.PathLike[str] | None
     window: timedelta | None
     clock: Clock | None
+    tracing: "HeaderInjector | None"
+
+
+class HeaderInjector(Protocol):
+    """`onejob.tracing.Tracing`: adds the trace context of the caller to a request."""
+
+    def inject(self, headers: dict[str, str], /) -> None: ...
 
 
 class ClientBase:
@@ -53,7 +60,9 @@ class ClientBase:
         outbox: str | os.PathLike[str] | None = None,
         window: timedelta | None = None,
         clock: Clock | None = None,
+        tracing: HeaderInjector | None = None,
     ) -> None:
+        self._tracing = tracing
         self.url = checked_url(url)
         self._headers = {"accept": "application/json"}
         if api_key is not None:
@@ -78,6 +87,8 @@ class ClientBase:
         headers = self._headers | ({"content-type": "application/json"} if call.body else {})
         if call.key_header is not None:
             headers["idempotency-key"] = call.key_header
+        if self._tracing is not None:
+            self._tracing.inject(headers)
         return http.build_request(
             call.method, self.url + call.path, content=call.body or None, headers=headers, timeout=send.timeout
         )

@@ -160,9 +160,71 @@ def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[models.J
 
 
 def jobs_call(
-    *, state: str | None = None, type: str | None = None, user: str | None = None, before: str | None = None, limit: int
+    *,
+    state: str | None = None,
+    type: str | None = None,
+    user: str | None = None,
+    label: tuple[str, str] | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    before: str | None = None,
+    limit: int,
 ) -> Call[models.JobPageModel]:
-    return _get("/api/jobs", models.JobPageModel, state=state, type=type, user=user, cursor=before, limit=limit)
+    wanted = job_filter(state, type, user, label, created_after, created_before)
+    return _get("/api/jobs", models.JobPageModel, **wanted, cursor=before, limit=limit)
+
+
+def job_filter(
+    state: str | None,
+    type: str | None,
+    user: str | None,
+    label: tuple[str, str] | None,
+    created_after: datetime | None,
+    created_before: datetime | None,
+) -> dict[str, str]:
+    """The members of a filter that are given, as in a query and in a body."""
+    members = {
+        "state": state,
+        "type": type,
+        "user": user,
+        "label": None if label is None else "=".join(label),
+        "createdAfter": None if created_after is None else created_after.isoformat(),
+        "createdBefore": None if created_before is None else created_before.isoformat(),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def act_on_jobs_call(
+    action: str,
+    wanted: Mapping[str, str],
+    *,
+    before: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Raw]:
+    body = {"action": action, "filter": wanted, "cursor": before, "dryRun": dry_run}
+    call = _change("POST", "/api/jobs/actions", Raw, body)
+    return call if idempotency_key is None else msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
+
+
+def overview_call() -> Call[Raw]:
+    return _get("/api/overview", Raw)
+
+
+def workers_call() -> Call[Raw]:
+    return _get("/api/workers", Raw)
+
+
+def types_call() -> Call[Raw]:
+    return _get("/api/types", Raw)
+
+
+def pause_type_call(type: str) -> Call[Raw]:
+    return _change("POST", f"/api/types/{_segment(type)}/pause", Raw)
+
+
+def resume_type_call(type: str) -> Call[Raw]:
+    return _change("POST", f"/api/types/{_segment(type)}/resume", Raw)
 
 
 def cancel_call(job_id: str, idempotency_key: str | None = None) -> Call[models.JobResponseModel]:

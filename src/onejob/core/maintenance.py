@@ -130,7 +130,7 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
             )
         attachments, trims = record_event(job, Event(now, "lease lapsed", SWEEPER))
         released = released_job(job, now, finish_digest=LAPSE_DIGEST, events=job.events + 1)
-        return Step(Maintained(True, now), (released,), attachments=attachments, trims=trims)
+        return Step(Maintained(True, now, released), (released,), attachments=attachments, trims=trims)
 
     def _end_job(self, job: Job, facts: Facts, now: int, move: Move, error: str) -> Step[Maintained]:
         end = end_job(
@@ -143,7 +143,9 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
             error=error,
             callback=facts.jobs.get(callback_job_id(self.job_id)),
         )
-        return Step(Maintained(True, now), end.puts, attachments=end.attachments, trims=end.trims)
+        ended = next(fact for fact in end.puts if isinstance(fact, Job) and fact.id == job.id)
+        expired = ended if job.state is JobState.RUNNING else None
+        return Step(Maintained(True, now, expired), end.puts, attachments=end.attachments, trims=end.trims)
 
 
 class Forget(CommandData, frozen=True, gc=False, kw_only=True):

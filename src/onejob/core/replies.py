@@ -276,6 +276,7 @@ class Maintained(Reply, frozen=True, gc=False):
 
     changed: bool
     at: int
+    expired_lease: Job | None = None  # the job whose started attempt ended with its lease, as it is now
 
 
 class Reconciled(Reply, frozen=True, gc=False):

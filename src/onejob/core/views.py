@@ -19,6 +19,16 @@ from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, SlotSta
 from .timestamps import to_utc
 from .work import Event
 
+TRACEPARENT_LABEL = "traceparent"  # reserved: the trace context of the submission that created the job
+_TRACEPARENT = b'"traceparent":"'
+
+
+def decode_traceparent(labels: bytes) -> str:
+    """The trace context among the encoded labels of a job; empty: none."""
+    if _TRACEPARENT not in labels:
+        return ""
+    return json.decode(labels, type=dict[str, str]).get(TRACEPARENT_LABEL, "")
+
 
 class JobView:
     """A job, as it was when the answer was made."""
@@ -97,7 +107,10 @@ class JobView:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        return json.decode(self.row.labels, type=dict[str, str]) if self.row.labels else {}
+        """Those that the submitter chose; the reserved one for traces is left out."""
+        labels = json.decode(self.row.labels, type=dict[str, str]) if self.row.labels else {}
+        labels.pop(TRACEPARENT_LABEL, None)
+        return labels
 
     @property
     def created_at(self) -> datetime:

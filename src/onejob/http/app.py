@@ -108,6 +108,7 @@ class HttpApp:
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)
         self._origins = checked_origins(self._config.cors_origins)
+        self._tracing = ledger.runtime.tracing
         self._observe = observe
         self._observe_failed_only = observe_failed_only
         self._monotonic = SystemClock().monotonic
@@ -134,7 +135,11 @@ class HttpApp:
         begin = self._monotonic()
         route_match = self.routes.find(raw_path(scope))
         try:
-            response = await self._respond(route_match, scope, receive, send, request_id)
+            if self._tracing is None:
+                response = await self._respond(route_match, scope, receive, send, request_id)
+            else:
+                with self._tracing.continue_trace(scope["headers"]):
+                    response = await self._respond(route_match, scope, receive, send, request_id)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem

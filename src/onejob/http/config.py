@@ -83,6 +83,8 @@ MEANINGS: Final = {
     "addresses and the ports 80 and 443, or any",
     "hide_payloads": "whether the inputs of jobs and the messages of exceptions, which may repeat them, are hidden from "
     "operators too; workers get the inputs of the jobs that they run in any case",
+    "tracing": "whether submissions are traced with OpenTelemetry (`onejob[otel]`), and the trace context of requests and jobs "
+    "is kept; a program that sets up OpenTelemetry must start the service, as `opentelemetry-instrument` does",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
 
@@ -159,6 +161,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     preparations_max: int = 100
     callbacks: CallbackScope = "none"
     hide_payloads: bool = False
+    tracing: bool = False
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:

@@ -22,11 +22,12 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from onejob.core.replies import Outcome, Reason
+from onejob.core.states import JobState
 from onejob.engine import BATCH_MAX
 from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
-from onejob.ledger.attempt_stats import BUCKETS_SECONDS, AttemptStats
-from onejob.ledger.counts import CountsSnapshot
+from onejob.ledger.attempt_stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats
+from onejob.ledger.counts import CountsSnapshot, TypeCounts
 from onejob.ledger.runtime import Stats
 
 from .routing import Route
@@ -48,6 +49,9 @@ REFUSAL_REASONS = (
     Reason.ALREADY_COMMITTED,
     Reason.IDEMPOTENCY_KEY_REUSED,
 )
+LEASE_EXPIRY_ENDS = (RETRIED, JobState.FAILED.value, JobState.LOST.value)
+# The ends of a callback's attempts, and what they mean for its delivery. "failed": given up after the last attempt.
+CALLBACK_ENDS = {JobState.SUCCESS.value: "delivered", RETRIED: "retried", JobState.FAILED.value: "failed"}
 
 
 class LatencyHistogram:
@@ -218,19 +222,28 @@ def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
     runs = HistogramMetricFamily(
         "onejob_attempt_seconds", "Time from the start of an attempt to its end", labels=("type",)
     )
+    expiries = CounterMetricFamily(
+        "onejob_lease_expiries",
+        "Attempts whose lease expired because their worker stopped responding, by type and what became of the job",
+        labels=("type", "end"),
+    )
     bounds = tuple(map(str, BUCKETS_SECONDS))
     for type, one in sorted(stats.types.items()):
         for end, count in sorted(one.ends.items()):
             ends.add_metric((type, end), count)
+        for end in LEASE_EXPIRY_ENDS:
+            expiries.add_metric((type, end), one.lease_expiries.get(end, 0))
         waits.add_metric((type,), _cumulative_buckets(bounds, one.waits.counts), one.waits.total_seconds)
         runs.add_metric((type,), _cumulative_buckets(bounds, one.runs.counts), one.runs.total_seconds)
-    yield from (ends, waits, runs)
+    yield from (ends, expiries, waits, runs)
+    deliveries = {CALLBACK_ENDS[end]: stats.callbacks.get(end, 0) for end in CALLBACK_ENDS}
+    yield _counter_family("onejob_callbacks", "Deliveries of webhook callbacks by end", "end", deliveries)
 
 
 def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricFamily]:
     """Gauges of the whole store, which are the same in all processes and so are not added up."""
     jobs, ready, ages = list[MetricSample](), list[MetricSample](), list[MetricSample]()
-    for type, one in sorted(counts.types.items()):
+    for type, one in sorted(_capped_types(counts.types).items()):
         for state, count in sorted(one.states.items()):
             jobs.append(MetricSample("onejob_jobs", {"type": type, "state": state}, count))
         ready.append(MetricSample("onejob_ready_jobs", {"type": type}, one.ready))
@@ -254,6 +267,20 @@ def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricF
             [MetricSample("onejob_job_workers", {}, workers)],
         ),
     ]
+
+
+def _capped_types(types: Mapping[str, TypeCounts]) -> Mapping[str, TypeCounts]:
+    """At most TYPES_MAX types, those with the most jobs; the others are added up."""
+    if len(types) <= TYPES_MAX:
+        return types
+    by_size = sorted(types, key=lambda type: -sum(types[type].states.values()))
+    others = Counter[str]()
+    for type in by_size[TYPES_MAX:]:
+        others.update(types[type].states)
+    rest = [types[type] for type in by_size[TYPES_MAX:]]
+    oldest = min((one.oldest_ready_at for one in rest if one.oldest_ready_at), default=0)
+    summed = TypeCounts(dict(others), sum(one.ready for one in rest), oldest)
+    return {type: types[type] for type in by_size[:TYPES_MAX]} | {OTHER_TYPE: summed}
 
 
 def _counter_family(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:

@@ -125,7 +125,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
 
 
 def open_service_ledger(config: ServiceConfig, *, sweep: bool = True) -> LedgerOpener:
-    return open_ledger(config.engine, sweep=sweep, coalesce=True, **config.ledger_options())
+    return open_ledger(config.engine, sweep=sweep, coalesce=True, tracing=config.tracing, **config.ledger_options())
 
 
 def check_listener_settings(config: ServiceConfig) -> None:

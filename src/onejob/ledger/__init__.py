@@ -4,13 +4,13 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Durability
+from onejob.engine import Durability, Engine
 from onejob.engines import open_engine
 from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
@@ -28,6 +28,9 @@ from .sequences import SequenceOperations
 from .steps import StepOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
+
+if TYPE_CHECKING:
+    from onejob.tracing import Tracing
 
 URL_DEFAULT = "sqlite:///onejob.db"
 RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
@@ -129,11 +132,13 @@ def open(
     coalesce: bool = False,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    tracing: "Tracing | bool" = False,
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
     A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket). Ended
     jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no new ones. `coalesce` makes larger batches.
+    `tracing` traces submissions and attempts by OpenTelemetry; True: with its global provider.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
     build_runtime = partial(
@@ -145,12 +150,26 @@ def open(
         windows=parse_default_windows(window, windows),
         live_keys_max=checked_live_keys_max(live_keys_max),
         coalesce=coalesce,
+        tracing=_load_tracing(tracing),
     )
 
-    async def open_ledger() -> Ledger:
-        runtime = build_runtime(await open_engine(url, clock=clock))
-        if sweep:
-            runtime.start_maintenance()
-        return Ledger(runtime, caller)
+    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sweep=sweep))
 
-    return LedgerOpener(open_ledger)
+
+async def _open_ledger(
+    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, *, sweep: bool
+) -> Ledger:
+    runtime = build_runtime(await open_engine(url, clock=clock))
+    if sweep:
+        runtime.start_maintenance()
+    return Ledger(runtime, caller)
+
+
+def _load_tracing(tracing: "Tracing | bool") -> "Tracing | None":
+    if not isinstance(tracing, bool):
+        return tracing
+    if not tracing:
+        return None
+    from onejob.tracing import Tracing  # imported here, because OpenTelemetry is optional
+
+    return Tracing()

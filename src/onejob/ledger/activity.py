@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from onejob.core.activity import ACTIVITY_POLICY_NAME, Activity, AddActivity, advanced_activity
 from onejob.core.facts import Job
 from onejob.core.identity import policy_id
-from onejob.core.replies import AnyReply, Finished
+from onejob.core.replies import AnyReply, Finished, Maintained
 from onejob.core.states import CLAIMABLE_STATES
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
@@ -38,6 +38,8 @@ class ActivityReporter:
         for reply in replies:
             if type(reply) is Finished:
                 self._count_end(reply.job)
+            elif type(reply) is Maintained and reply.expired_lease is not None:
+                self._count_end(reply.expired_lease)
 
     def _count_end(self, job: Job) -> None:
         types = self._ends.get(job.tenant)

@@ -4,7 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from onejob.core.facts import Job
-from onejob.core.replies import AnyReply, Finished
+from onejob.core.identity import CALLBACK_TYPE
+from onejob.core.replies import AnyReply, Finished, Maintained
 from onejob.core.states import CLAIMABLE_STATES
 from onejob.engines.gate import Gate
 
@@ -30,10 +31,11 @@ class DurationHistogram:
 class TypeStats:
     """The attempts of one type. A job waits from its creation or `run_at` to the start of its first attempt."""
 
-    __slots__ = ("ends", "runs", "waits")
+    __slots__ = ("ends", "lease_expiries", "runs", "waits")
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
+        self.lease_expiries: dict[str, int] = {}  # by how the attempt ended; they are among the ends too
         self.waits = DurationHistogram()
         self.runs = DurationHistogram()
 
@@ -41,20 +43,30 @@ class TypeStats:
 class AttemptStats:
     def __init__(self, gate: Gate) -> None:
         self.types: dict[str, TypeStats] = {}
+        self.callbacks: dict[str, int] = {}  # deliveries of webhook callbacks by end; never counted under another type
         gate.add_commit_listener(self._on_commit)
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         for reply in replies:
             if type(reply) is Finished:
-                self._count(reply.job, reply.at)
+                self._count_finish(reply.job, reply.at)
+            elif type(reply) is Maintained and reply.expired_lease is not None:
+                stats, end = self._count_end(reply.expired_lease)
+                stats.lease_expiries[end] = stats.lease_expiries.get(end, 0) + 1
 
-    def _count(self, job: Job, at: int) -> None:
+    def _count_end(self, job: Job) -> tuple[TypeStats, str]:
         stats = self.types.get(job.type)
         if stats is None:
             name = job.type if len(self.types) < TYPES_MAX else OTHER_TYPE
             stats = self.types.setdefault(name, TypeStats())
         end = RETRIED if job.state in CLAIMABLE_STATES else str(job.state)
         stats.ends[end] = stats.ends.get(end, 0) + 1
+        if job.type == CALLBACK_TYPE:
+            self.callbacks[end] = self.callbacks.get(end, 0) + 1
+        return stats, end
+
+    def _count_finish(self, job: Job, at: int) -> None:
+        stats, _ = self._count_end(job)
         stats.runs.observe((at - job.started_at) / 1000)
         if job.attempts == 1:
             stats.waits.observe((job.started_at - max(job.created_at, job.run_at)) / 1000)

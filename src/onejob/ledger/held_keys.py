@@ -75,6 +75,7 @@ class HeldKeyOperations(LedgerBase):
             lease_ms=self._runtime.lease_ms if lease is None else parse_lease_ms(lease),
             wait_if_held=wait,
             windows=self._runtime.windows,
+            traceparent="" if self._runtime.tracing is None else self._runtime.tracing.current_traceparent(),
         )
         await self._adopt_stored_keys(command)
         result, sent_at = await self._reserve(command)

@@ -13,6 +13,7 @@ from onejob.core.callback import checked_callback_url
 from onejob.core.command import Precondition
 from onejob.core.fingerprint import canonical_json, encode_and_canonicalize, encode_input, fingerprint
 from onejob.core.identity import (
+    CALLER_TEXT_BYTES_MAX,
     TYPE_QUEUE_SCOPE,
     check_caller_text_size,
     checked_name,
@@ -29,7 +30,7 @@ from onejob.core.reserve import Reserve
 from onejob.core.states import Delivery
 from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN, Submit
 from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
-from onejob.core.views import HeldKey
+from onejob.core.views import TRACEPARENT_LABEL, HeldKey
 from onejob.core.work import verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
 
@@ -157,10 +158,10 @@ def build_submit(
     precondition: Precondition | None = None,
     *,
     windows: DefaultWindows = STANDARD_WINDOWS,
+    traceparent: str = "",
 ) -> Submit:
     """Check a submission and make its command; raises Invalid for the first value that is wrong."""
-    type = checked_name("type", submission.type)
-    scope = resolve_scope(type, submission.scope)
+    scope = resolve_scope(type := checked_name("type", submission.type), submission.scope)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
     labels = _encode_labels(submission.labels) if submission.labels else b""
@@ -174,7 +175,7 @@ def build_submit(
         run_at=0 if submission.run_at is None else _parse_run_at(submission.run_at),
         attempts_max=_checked_int("max_attempts", submission.max_attempts, 1, ATTEMPTS_MAX),
         timeout_ms=0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
-        labels=labels,
+        labels=_with_traceparent(labels, traceparent, caller, type, scope, key) if traceparent else labels,
         cost=parse_cost(submission.estimated_cost),
         tenant=caller.tenant,
         record_id=b"" if key is None else key_record_id(caller, scope, key),
@@ -228,9 +229,10 @@ def build_reserve(
     lease_ms: int,
     wait_if_held: bool = True,
     windows: DefaultWindows = STANDARD_WINDOWS,
+    traceparent: str = "",
 ) -> Reserve:
     """The same checks and the same fingerprint as for `build_submit`."""
-    fields = asdict(build_submit(submission, caller, job_id, windows=windows))
+    fields = asdict(build_submit(submission, caller, job_id, windows=windows, traceparent=traceparent))
     del fields["precondition"]
     if fields.pop("callback"):
         raise Invalid("callback", "a held key cannot have a callback; leave it out, or use submit")
@@ -344,10 +346,21 @@ def _parse_timeout_ms(timeout: timedelta) -> int:
 def _encode_labels(labels: Mapping[str, str]) -> bytes:
     if not all(isinstance(text, str) for pair in labels.items() for text in pair):
         raise Invalid("labels", "labels map strings to strings; convert their values to strings")
+    if TRACEPARENT_LABEL in labels:
+        raise Invalid("labels", f"the label {TRACEPARENT_LABEL} is reserved; send the trace context as a header")
     data = encode_input(dict(labels))
     if len(data) > LABELS_BYTES_MAX:
         raise Invalid("labels", f"labels take at most {LABELS_BYTES_MAX} bytes as JSON; put more into the input")
     return data
+
+
+def _with_traceparent(labels: bytes, traceparent: str, caller: Caller, type: str, scope: str, key: str | None) -> bytes:
+    """The labels with the trace context; without it where there is no room, because a trace refuses no submission."""
+    member = b'"%b":"%b"}' % (TRACEPARENT_LABEL.encode(), traceparent.encode("ascii"))
+    added = labels[:-1] + b"," + member if labels else b"{" + member
+    names = "".join((caller.tenant, type, scope, key or "", caller.actor, caller.user))
+    fits = len(added) <= LABELS_BYTES_MAX and len(names.encode()) + len(added) <= CALLER_TEXT_BYTES_MAX
+    return added if fits else labels
 
 
 def _days_to_ms(days: float | None) -> int:

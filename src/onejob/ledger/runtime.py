@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,9 @@ from .present import to_exception
 from .stored_keys import StoredKeyTenants
 from .wakeups import Waiters
 from .watch import JobWatcher
+
+if TYPE_CHECKING:
+    from onejob.tracing import Tracing
 
 PROBE_INTERVAL_SECONDS = 3.0
 
@@ -83,15 +87,15 @@ class Runtime:
         windows: DefaultWindows = STANDARD_WINDOWS,
         live_keys_max: int | None = None,
         coalesce: bool = False,
+        tracing: "Tracing | None" = None,
     ) -> None:
         info = engine.info
         config = _with_ledger_settings(config, info.settings)
-        batcher = Batcher(engine, coalesce=coalesce)
-        self.gate = Gate(batcher, config, clock.monotonic)
+        self.gate = Gate(Batcher(engine, coalesce=coalesce), config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
         self.readiness = Readiness(self.gate, clock.monotonic)
-        self.ids = ids
+        self.ids, self.tracing = ids, tracing
         self.paused_types = PausedTypes(self.gate)
         self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
         self.attempt_stats = AttemptStats(self.gate)

@@ -86,8 +86,21 @@ class SequenceOperations(LedgerBase):
 
     async def submit_sequence_prepared(self, sequenced: SequencedSubmission) -> SequenceReceipt:
         """`submit_sequence` for a SequencedSubmission."""
-        command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
-        (result,) = await self._gate.execute_each((self._runtime.key_limit.apply(command),))
+        tracing = self._runtime.tracing
+        if tracing is None:
+            return await self._submit_number(sequenced)
+        types = {str(one.type) for one in sequenced.jobs if isinstance(one, Submission)}
+        with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(sequenced.jobs)) as span:
+            receipt = await self._submit_number(sequenced, span.traceparent)
+            span.set_sequence_receipt(receipt)
+            return receipt
+
+    async def _submit_number(self, sequenced: SequencedSubmission, traceparent: str = "") -> SequenceReceipt:
+        runtime = self._runtime
+        command = build_submit_sequence(
+            sequenced, self._caller, runtime.ids, windows=runtime.windows, traceparent=traceparent
+        )
+        (result,) = await self._gate.execute_each((runtime.key_limit.apply(command),))
         return build_sequence_receipt(command, result)
 
     async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:
@@ -108,7 +121,12 @@ class SequenceOperations(LedgerBase):
 
 
 def build_submit_sequence(
-    sequenced: SequencedSubmission, caller: Caller, ids: Ids, *, windows: DefaultWindows = STANDARD_WINDOWS
+    sequenced: SequencedSubmission,
+    caller: Caller,
+    ids: Ids,
+    *,
+    windows: DefaultWindows = STANDARD_WINDOWS,
+    traceparent: str = "",
 ) -> SubmitSequence:
     """Check one number of a sequence and make its command; raises Invalid for the first value that is wrong."""
     client_id, scope = checked_client_id(sequenced.client_id), stream_scope(sequenced.scope)
@@ -117,16 +135,7 @@ def build_submit_sequence(
     jobs = sequenced.jobs
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
-    submits = [
-        _build_job_submit(
-            _with_key_of_number(job, sequenced, scope, location := f"jobs[{n}]: " if len(jobs) > 1 else ""),
-            caller,
-            ids.job_id(),
-            windows,
-            location,
-        )
-        for n, job in enumerate(jobs)
-    ]
+    submits = _build_job_submits(sequenced, scope, caller, ids, windows, traceparent)
     if sum(len(one.input) for one in submits) > INPUT_BYTES_MAX:
         raise Invalid("jobs", f"the inputs of a batch have at most {INPUT_BYTES_MAX} bytes in all; split it")
     first = submits[0]
@@ -184,12 +193,23 @@ def _with_key_of_number(job: Submission, sequenced: SequencedSubmission, scope: 
     )
 
 
+def _build_job_submits(
+    sequenced: SequencedSubmission, scope: str, caller: Caller, ids: Ids, windows: DefaultWindows, traceparent: str
+) -> list[Submit]:
+    submits: list[Submit] = []
+    for n, job in enumerate(sequenced.jobs):
+        location = f"jobs[{n}]: " if len(sequenced.jobs) > 1 else ""
+        submission = _with_key_of_number(job, sequenced, scope, location)
+        submits.append(_build_job_submit(submission, caller, ids.job_id(), windows, location, traceparent))
+    return submits
+
+
 def _build_job_submit(
-    submission: Submission, caller: Caller, job_id: bytes, windows: DefaultWindows, location: str
+    submission: Submission, caller: Caller, job_id: bytes, windows: DefaultWindows, location: str, traceparent: str
 ) -> Submit:
     """One job, with the same checks and the same fingerprint as a submission of its own."""
     try:
-        return build_submit(submission, caller, job_id, windows=windows)
+        return build_submit(submission, caller, job_id, windows=windows, traceparent=traceparent)
     except Invalid as error:
         if not location:
             raise

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
@@ -58,6 +58,9 @@ from .parse import (
 from .present import job_id_text, load_input, to_exception
 from .stored_keys import find_stored_keys
 
+if TYPE_CHECKING:
+    from onejob.tracing import Tracing
+
 SUBMIT_CHUNK_SIZE = 1000
 _OUTCOMES: dict[type[Any], Outcome] = {
     Created: Outcome.CREATED,
@@ -90,17 +93,42 @@ class SubmissionOperations(LedgerBase):
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
+        if self._runtime.tracing is not None:
+            return await self._submit_traced(self._runtime.tracing, submission, precondition)
         command = self._build_submit(submission, precondition)
         await self._adopt_stored_keys(command)
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
+    async def _submit_traced(
+        self, tracing: "Tracing", submission: Submission, precondition: Precondition | None
+    ) -> Receipt:
+        with tracing.trace_submission(submission.type) as span:
+            command = self._build_submit(submission, precondition, span.traceparent)
+            await self._adopt_stored_keys(command)
+            receipt = await require_receipt(self._gate, command, await self._gate.execute_one(command))
+            span.set_receipt(receipt)
+            return receipt
+
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
         """Submit independently of each other; each submission gets its receipt, or its error."""
+        tracing = self._runtime.tracing
+        if tracing is None:
+            return await self._submit_chunks(submissions)
+        submissions = list(submissions)
+        types = {str(one.type) for one in submissions if isinstance(one, Submission)}
+        with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(submissions)) as span:
+            verdicts = await self._submit_chunks(submissions, span.traceparent)
+            span.set_receipts(verdicts)
+            return verdicts
+
+    async def _submit_chunks(
+        self, submissions: Iterable[Submission], traceparent: str = ""
+    ) -> list[Receipt | OnejobError]:
         verdicts: list[Receipt | OnejobError] = []
         remaining = iter(submissions)
         while chunk := list(islice(remaining, SUBMIT_CHUNK_SIZE)):
-            commands = [self._try_build_submit(submission) for submission in chunk]
+            commands = [self._try_build_submit(submission, traceparent) for submission in chunk]
             submits = [command for command in commands if isinstance(command, Submit)]
             verdicts += await collect_receipts(self._gate, commands, await self._submit_chunk(submits))
         return verdicts
@@ -168,14 +196,19 @@ class SubmissionOperations(LedgerBase):
         audit.write_audit_record("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=digest)
         return to_utc(reply.expires_at)
 
-    def _build_submit(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
+    def _build_submit(
+        self, submission: Submission, precondition: Precondition | None = None, traceparent: str = ""
+    ) -> Submit:
         runtime = self._runtime
-        command = build_submit(submission, self._caller, runtime.ids.job_id(), precondition, windows=runtime.windows)
+        job_id = runtime.ids.job_id()
+        command = build_submit(
+            submission, self._caller, job_id, precondition, windows=runtime.windows, traceparent=traceparent
+        )
         return runtime.key_limit.apply(command)
 
-    def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
+    def _try_build_submit(self, submission: Submission, traceparent: str = "") -> Submit | Invalid:
         try:
-            return self._build_submit(checked_submission(submission))
+            return self._build_submit(checked_submission(submission), traceparent=traceparent)
         except Invalid as error:
             return error
 

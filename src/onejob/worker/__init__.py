@@ -4,6 +4,7 @@ from .app import App
 from .context import Context
 from .exceptions import AttemptCancelled, Fatal, Retry, StepConflict, StepInterrupted
 from .handlers import Handler
+from .log_context import JobLogFilter, add_job_context, current_job
 from .worker import Worker
 
 __all__ = [
@@ -12,8 +13,11 @@ __all__ = [
     "Context",
     "Fatal",
     "Handler",
+    "JobLogFilter",
     "Retry",
     "StepConflict",
     "StepInterrupted",
     "Worker",
+    "add_job_context",
+    "current_job",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onejob.core.command import Command
 from onejob.core.lookup import LookUpJob
@@ -24,6 +24,10 @@ from onejob.ledger.work import Attempt, attempt_fence_fields, encode_result
 from .context import Context
 from .exceptions import AttemptCancelled, Fatal, Retry
 from .handlers import Handler, describe_exception, exception_message
+from .log_context import JobLogContext, set_current_job
+
+if TYPE_CHECKING:
+    from onejob.tracing import Tracing
 
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
@@ -47,7 +51,9 @@ class AttemptReporter:
         describe: Callable[[BaseException], str],
         keep_messages: bool,
         threads_max: int,
+        tracing: "Tracing | None" = None,
     ) -> None:
+        self.tracing = tracing
         self.gate = gate
         self.ids = ids
         self.actor = actor
@@ -152,7 +158,7 @@ class RunningAttempt:
         """Run the handler, then report how it ended, unless the lease was lost."""
         loop = asyncio.get_running_loop()
         try:
-            command = await self._run_handler() if loop.time() < self.lease_end else self._not_begun_command()
+            command = await self._run_in_context() if loop.time() < self.lease_end else self._not_begun_command()
         finally:
             self.is_finishing = True
             self._on_handler_end(self)
@@ -184,6 +190,19 @@ class RunningAttempt:
         lines = tuple(updates.lines)[:LOG_LINES_AT_ONCE_MAX]
         extend = self._extend_command(lines, updates.offset)
         return extend, partial(updates.mark_stored, len(lines), updates.progress, list(updates.progress_waiters))
+
+    async def _run_in_context(self) -> Finish | Release | None:
+        """Run the handler so that its log lines and spans belong to the job."""
+        job = self.attempt.job_row
+        set_current_job(JobLogContext(self.attempt.job_id, job.attempts, job.type, job.tenant))
+        if self._reporter.tracing is None:
+            return await self._run_handler()
+        with self._reporter.tracing.trace_attempt(job) as span:
+            command = await self._run_handler()
+            is_failure = isinstance(command, Finish) and command.outcome is FinishOutcome.FAILED
+            outcome = str(command.outcome) if isinstance(command, Finish) else "released" if command else "stopped"
+            span.set_outcome(outcome, is_error=is_failure)
+            return command
 
     async def _run_handler(self) -> Finish | Release | None:
         """Run the handler; returns the command that reports its outcome, None if there is nothing to report."""

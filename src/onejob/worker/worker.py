@@ -77,6 +77,7 @@ class Worker:
             describe=app.describe,
             keep_messages=app.keep_messages,
             threads_max=concurrency,
+            tracing=self._runtime.tracing,
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
@@ -97,6 +98,10 @@ class Worker:
             running=lambda: self.running,
             counts=self.counts,
         )
+
+    @property
+    def concurrency(self) -> int:
+        return self._concurrency
 
     @property
     def running(self) -> int:

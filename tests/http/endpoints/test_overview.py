@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 import onejob
+from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.counts import ALL_TENANTS
+from onejob.ledger.counts import ALL_TENANTS, CountsSnapshot, TypeCounts
 from tests.http.test_metrics import samples
 from tests.support.app_server import Client, serve_app
 
@@ -127,3 +128,29 @@ async def test_metrics_count_jobs_and_attempts(queue: onejob.Ledger) -> None:
     assert found["onejob_attempt_seconds_count", (("type", "t"),)] == 1
     assert found["onejob_job_wait_seconds_count", (("type", "t"),)] == 1
     assert found["onejob_job_workers", ()] == 1
+
+
+async def test_metrics_count_expired_leases_and_what_became_of_the_jobs(queue: onejob.Ledger, clock: FakeClock) -> None:
+    await queue.submit("again", max_attempts=2)
+    await queue.submit("last", max_attempts=1)
+    await queue.submit("once", delivery=onejob.Delivery.AT_MOST_ONCE)
+    for type in ("again", "last", "once"):
+        await queue.claim(type, start=True)
+    clock.advance(3600)
+    await queue.sweep()
+    await queue.sweep()  # a second one finds nothing to count
+    found = samples(render_metrics(Metrics(queue).families()).decode())
+    for type, end in {"again": "retried", "last": "failed", "once": "lost"}.items():
+        for name in ("onejob_lease_expiries_total", "onejob_attempts_total"):
+            assert found[name, (("end", end), ("type", type))] == 1
+    ends = (await queue.overview()).activity.series
+    assert {name for name in ends if name.startswith("end:")} == {"end:retried", "end:failed", "end:lost"}
+
+
+def test_metrics_have_a_bounded_number_of_types() -> None:
+    types = {f"t{n}": TypeCounts({"pending": n, "lost": 1}, ready=n, oldest_ready_at=1000 + n) for n in range(150)}
+    found = samples(render_metrics(job_families(CountsSnapshot(types=types), 5_000, workers=0)).decode())
+    assert sum(name == "onejob_ready_jobs" for name, _ in found) == 101
+    assert sum(value for (name, _), value in found.items() if name == "onejob_jobs") == sum(range(150)) + 150
+    assert found["onejob_jobs", (("state", "lost"), ("type", "other"))] == 50
+    assert found["onejob_oldest_ready_seconds", (("type", "other"),)] == 4.0
