@@ -221,6 +221,7 @@ def test_the_story_of_a_key(console: Console, open_page: Callable[..., Page]) ->
     expect(page.locator("#conflicts")).to_have_text("1")
     expect(page.locator("#timeline")).to_contain_text("by user:ann")
     expect(page.locator("#timeline code")).to_have_text("/input/amount")
+    expect(page.locator("main")).to_contain_text("only ann can try this one")
     assert "/keys/pay/orders%2F7" in page.url
     page.reload()
     expect(page.locator("main h1")).to_have_text("orders/7")

@@ -21,10 +21,10 @@ Header = tuple[bytes, bytes]
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-# Of every response but one: it is stored by no cache, and no browser guesses another type than the one it has.
-COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), _NO_SNIFFING)
 # Of a file whose URL changes with its content.
 CACHEABLE_HEADERS: tuple[Header, ...] = ((b"cache-control", b"public, max-age=31536000, immutable"), _NO_SNIFFING)
+# Of every other response: it is stored by no cache, and no browser guesses another type than the one it has.
+COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), _NO_SNIFFING)
 ENCODED_CACHE_MAX = 4096
 
 _encode = partial(encode_safely, json.Encoder())

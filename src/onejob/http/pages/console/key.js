@@ -15,19 +15,24 @@ const ANSWERS = {
   refused: "It would be refused by a limit.",
 };
 
+let policy = null; // the rules of this server
 let kept = { path: "" }; // of the key that is shown: its input, and the last dry run
 
 async function load(context) {
-  const { params, query, may, path } = context;
+  const { params, query, may, path, session } = context;
   const user = query.get("user");
   if (kept.path !== path) kept = { path, input: undefined, answer: null };
+  policy ??= await get("/api/idempotency-policy");
   const history = await get(`/api/keys/${encodeURIComponent(params.key)}${queryOf({ scope: params.scope, user })}`);
   if (kept.input === undefined && history.job && may("inspect")) {
     kept.input = await getOr(null, `/api/jobs/${history.job.id}/input`, getText);
-    if (kept.input !== null && may("submit")) kept.answer = await dryRun(history, kept.input);
+    if (kept.input !== null && may("submit") && isOwnKey(history, session)) kept.answer = await dryRun(history, kept.input);
   }
   return { history, input: kept.input ?? null, answer: kept.answer };
 }
+
+// Where each user has its own keys, a dry run would look at those of the reader.
+const isOwnKey = (history, session) => policy.scope.sharedBy !== "user" || history.user === session.user;
 
 // The same submission again, with a body as text, so that no number is rounded on the way.
 async function dryRun(history, inputText) {
@@ -127,15 +132,17 @@ function ordinal(count) {
   return `${number(count)}${ending}`;
 }
 
-function tryPanel(history, inputText, answer, { may, refresh }) {
+function tryPanel(history, inputText, answer, { may, refresh, session }) {
+  const title = "What a submission would be answered now";
   if (!may("submit") || !history.job) return null;
+  if (!isOwnKey(history, session)) return panel(title, make("p", { class: "soft" }, `Each user has its own keys here: only ${history.user} can try this one.`));
   const ask = async (event) => {
     event.preventDefault();
     kept.answer = await dryRun(history, event.target.elements.input.value);
     await refresh();
   };
   return panel(
-    "What a submission would be answered now",
+    title,
     make("p", { class: "soft small" }, "A dry run: nothing is changed, and nothing is counted."),
     answer ? answerNotice(answer) : null,
     make(
