@@ -8,8 +8,9 @@ from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
 
+from onejob.http.problems import problem
 from onejob.http.request import Request
-from onejob.http.responses import Response, raw_response
+from onejob.http.responses import Response, problem_response, raw_response
 from onejob.http.routing import Route, RouteHandler
 
 _PAGES_FOLDER = files("onejob.http") / "pages"
@@ -60,10 +61,7 @@ def console_routes() -> tuple[Route, ...]:
     handler = _page_handler(body, f"style-src 'self'; script-src 'self'{_TRUSTED_TYPES}")
     return (
         *(_page(path, handler, "Show the console") for path in CONSOLE_PATHS),
-        *(
-            _page(f"{folder}/{name}", _asset_handler(name, text), "A part of the console")
-            for name, text in assets.items()
-        ),
+        _page("/assets/{version}/{file}", _asset_handler(folder, assets), "A part of the console"),
     )
 
 
@@ -82,12 +80,18 @@ def _page_handler(body: str, policy: str) -> RouteHandler:
     return handler
 
 
-def _asset_handler(name: str, text: str) -> RouteHandler:
-    media_type = _MEDIA_TYPES[name.rpartition(".")[2]]
-    response = raw_response(200, text.encode(), media_type)._replace(is_cacheable=True)
+def _asset_handler(folder: str, assets: dict[str, str]) -> RouteHandler:
+    media_types = {name: _MEDIA_TYPES[name.rpartition(".")[2]] for name in assets}
+    responses = {
+        f"{folder}/{name}": raw_response(200, text.encode(), media_types[name])._replace(is_cacheable=True)
+        for name, text in assets.items()
+    }
 
     async def handler(request: Request) -> Response:
-        return response
+        version, name = request.path_params
+        found = responses.get(f"/assets/{version}/{name}")
+        other = problem("NOT_FOUND", "this server has another version of the console; load the page again")
+        return problem_response(other, request.id) if found is None else found
 
     return handler
 
