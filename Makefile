@@ -13,7 +13,7 @@ INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs lock sbom prove clean
+.PHONY: help setup serve test check format bench docs screenshots lock sbom prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -59,6 +59,9 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
+
+screenshots: $(READY) ## Take the pictures of docs/console.md again; needs Chromium
+	$(BIN)/python -m docs.screenshots
 
 lock: .venv/.release ## Lock versions and hashes again, after a change of pyproject.toml or constraints.txt
 	$(LOCK) --group build --extra bucket --extra postgres --extra service -o requirements/serve.txt

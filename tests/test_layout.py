@@ -58,7 +58,6 @@ SMALL_MODULES = {
     "onejob.django.apps": "Django finds it by its name",
     "onejob.django.management.commands.onejob_worker": "Django finds it by its name",
     "onejob.django.models": "Django finds it by its name",
-    "onejob.http.endpoints.pages": "one file per group of endpoints",
     "onejob.worker.heartbeat": "one of three lease renewers, with its own reason to change",
     "onejob.testing.plugin": "the entry point of pytest",
 }

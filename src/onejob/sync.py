@@ -191,6 +191,12 @@ class SyncLedger:
     resume_type = _blocking(AsyncLedger.resume_type)
     count_matching = _blocking(AsyncLedger.count_matching)
     act_on_matching = _blocking(AsyncLedger.act_on_matching)
+    search = _blocking(AsyncLedger.search)
+    job_details = _blocking(AsyncLedger.job_details)
+    callbacks = _blocking(AsyncLedger.callbacks)
+    users = _blocking(AsyncLedger.users)
+    all_reservations = _blocking(AsyncLedger.all_reservations)
+    clients = _blocking(AsyncLedger.clients)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""

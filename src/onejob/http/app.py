@@ -17,7 +17,7 @@ from onejob.ledger import Ledger
 
 from .auth import Authenticate, Authenticator, optimistic_auth_for
 from .config import ServiceConfig
-from .endpoints import events, jobs, keys, overview, quotas, sequences, steps, work
+from .endpoints import api_keys, events, jobs, keys, listings, overview, quotas, sequences, steps, work
 from .endpoints.cloud import CloudEndpoints
 from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
@@ -49,7 +49,7 @@ from .request import (
     UnsupportedBody,
     is_retryable,
 )
-from .responses import COMMON_HEADERS, Header, Response, problem_response
+from .responses import CACHEABLE_HEADERS, COMMON_HEADERS, Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
 from .server.exchange import HttpExchange
 from .stats import StatsSnapshot, process_out
@@ -66,6 +66,8 @@ BASE_ROUTES = (
     *steps.ROUTES,
     *keys.ROUTES,
     *overview.ROUTES,
+    *listings.ROUTES,
+    *api_keys.ROUTES,
     *quotas.ROUTES,
     *quotas.RESERVATION_ROUTES,
     *PAGES,
@@ -144,7 +146,7 @@ class HttpApp:
             raise
         except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem
             response = self._error_response(error, request_id, scope)
-        if response.stream is None and isinstance(send, HttpExchange):
+        if response.stream is None and not response.is_cacheable and isinstance(send, HttpExchange):
             await send.send_response_fast(response, request_id)
         else:
             await _send_response(response, request_id, scope["method"], receive, send)
@@ -293,7 +295,8 @@ async def _send_response(response: Response, request_id: str, method: str, recei
 
 
 def _response_headers(response: Response, request_id: str) -> list[Header]:
-    headers = [*response.headers, *COMMON_HEADERS, (b"x-request-id", request_id.encode())]
+    common = CACHEABLE_HEADERS if response.is_cacheable else COMMON_HEADERS
+    headers = [*response.headers, *common, (b"x-request-id", request_id.encode())]
     if response.stream is None and response.status != 204:
         headers.append((b"content-length", b"%d" % len(response.body)))
     return headers

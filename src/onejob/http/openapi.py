@@ -18,7 +18,7 @@ from .responses import Response, raw_response
 from .routing import Route
 from .schemas.jobs import ProblemOut
 from .schemas.policy import status_of
-from .schemas.types import CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
+from .schemas.types import API_KEY_ID, CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = (
@@ -44,6 +44,8 @@ _PLACEHOLDERS: dict[str, tuple[str, Schema]] = {
     "tenant": ("The name of a tenant", NAME),
     "user": ("The name of a user", NAME),
     "reservation": ("The id of a reservation", RESERVATION_ID),
+    "schedule": ("The name of a schedule", NAME),
+    "key_id": ("The id of an API key", API_KEY_ID),
 }
 _HEADERS: dict[str, Schema] = {
     "X-Request-Id": {"description": "The id of this request in the log", "schema": {"type": "string"}},
@@ -92,7 +94,7 @@ def with_openapi_route(routes: tuple[Route, ...], config: ServiceConfig) -> tupl
 
 
 def build_openapi(routes: Iterable[Route], config: ServiceConfig) -> Schema:
-    routes = tuple(routes)
+    routes = tuple(route for route in routes if not route.is_page)
     schemas, components = _build_schemas(routes, config)
     paths: Schema = {}
     for route in routes:

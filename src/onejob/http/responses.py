@@ -20,8 +20,11 @@ from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_
 Header = tuple[bytes, bytes]
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
-# Of every response: none is stored by a cache, and no browser guesses another type than the one it has.
-COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+# Of a file whose URL changes with its content.
+CACHEABLE_HEADERS: tuple[Header, ...] = ((b"cache-control", b"public, max-age=31536000, immutable"), _NO_SNIFFING)
+# Of every other response: it is stored by no cache, and no browser guesses another type than the one it has.
+COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), _NO_SNIFFING)
 ENCODED_CACHE_MAX = 4096
 
 _encode = partial(encode_safely, json.Encoder())
@@ -37,6 +40,7 @@ class Response(NamedTuple):
     stream: AsyncGenerator[bytes, None] | None = None  # instead of the body
     encoded_headers: bytes = b""  # the same headers as bytes, if they are known
     still_authorized: AuthorizationCheck | None = None  # of a stream: called before each piece
+    is_cacheable: bool = False  # True: the URL names the content, so that a browser may keep it
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:

@@ -37,6 +37,7 @@ class Route(NamedTuple):
     errors: tuple[str, ...] = ()  # codes, besides those of every path
     replay_status: int | None = None  # of a duplicate, if it differs
     media_type: str = "application/json"  # of a successful response
+    is_page: bool = False  # for people: not part of the API, and not in its description
     optimistic_auth: bool = False  # without a query, its only command carries the precondition of the request
 
 

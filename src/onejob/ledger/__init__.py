@@ -18,10 +18,9 @@ from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
 from .key_limit import checked_live_keys_max
-from .overview import OverviewOperations
+from .listings import ListingOperations
 from .parse import Caller, parse_default_windows, parse_retention_ms
 from .quotas import QuotaOperations
-from .reads import ReadOperations
 from .runtime import Runtime, Stats
 from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
@@ -37,13 +36,7 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Ledger(
-    OverviewOperations,
-    HeldKeyOperations,
-    SequenceOperations,
-    ReadOperations,
-    QuotaOperations,
-    StepOperations,
-    ScheduleOperations,
+    ListingOperations, HeldKeyOperations, SequenceOperations, QuotaOperations, StepOperations, ScheduleOperations
 ):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 

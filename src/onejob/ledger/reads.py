@@ -136,7 +136,7 @@ class ReadOperations(LedgerBase):
             user = caller.user
         # Keys that belong to users have a prefix for each user: then all keys are scanned, and a page may be short.
         prefix = b"" if scope is None or all_users else record_id_prefix(caller, scope)
-        after = prefix if cursor is None else _decode_cursor(cursor, prefix)
+        after = prefix if cursor is None else decode_cursor(cursor, prefix)
         query = ListFacts(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
         page = await self._gate.scan(query)
         in_scope = [fact for fact in page.items if isinstance(fact, Record) and fact.id.startswith(prefix)]
@@ -165,7 +165,7 @@ def parse_state(state: JobState | str) -> JobState:
         raise Invalid("state", f"a state is one of {', '.join(JobState)}; choose one") from None
 
 
-def _decode_cursor(cursor: str, prefix: bytes) -> bytes:
+def decode_cursor(cursor: str, prefix: bytes = b"") -> bytes:
     record_id = b""
     if _CURSOR.fullmatch(cursor) and len(cursor) % 4 != 1:
         record_id = identity.decode_base64url(cursor)

@@ -1,4 +1,4 @@
-"""The HTML pages: safe as they are sent, and correct as a browser renders them."""
+"""The pages as they are sent: they run their own scripts and nothing else. tests/http/test_console.py looks at them."""
 
 import hashlib
 import html
@@ -11,44 +11,30 @@ from pathlib import Path
 
 import pytest
 
+from onejob.http.endpoints.pages import CONSOLE_PATHS
 from tests.support.serve_process import ServeProcess, run_serve_process
 
-PAGES = ("/", "/docs")
-HOSTILE = "<img src=x onerror=alert(1)>"
+PATHS = [path.replace("{", "").replace("}", "") for path in CONSOLE_PATHS]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # What turns a text into markup or code.
 DANGEROUS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed; install the package chromium to render the pages"
-)
+FOREIGN = re.compile(r"https?://[^\s'\"`]+")
+SVG = "http://www.w3.org/2000/svg"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterator[ServeProcess]:
-    with run_serve_process(tmp_path_factory.mktemp("pages"), "--engine", shared_url) as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    with run_serve_process(tmp_path_factory.mktemp("pages"), "--engine", "memory://") as running:
         yield running
 
 
-def rendered_dom(address: str, folder: Path) -> str:
-    """The DOM of a page after its script has run."""
-    assert CHROMIUM is not None
-    flags = [
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-        "--disable-sync", "--no-first-run", f"--user-data-dir={folder}", "--virtual-time-budget=4000", "--dump-dom",
-    ]  # fmt: skip
-    found = subprocess.run([CHROMIUM, *flags, address], capture_output=True, text=True, check=True, timeout=90)
-    return found.stdout
+def asset_paths(service: ServeProcess) -> list[str]:
+    text = service.get("/").body.decode()
+    return sorted(set(re.findall(r'(?:href|src)="(/assets/[^"]+)"', text)))
 
 
-def element(dom: str, id: str) -> str:
-    found = re.search(rf'<(\w+)[^>]*\bid="{id}"[^>]*>(.*?)</\1>', dom, re.DOTALL)
-    assert found, id
-    return found[2]
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_runs_its_own_script_and_nothing_else(service: ServeProcess, path: str) -> None:
+@pytest.mark.parametrize("path", [*PATHS, "/docs"])
+def test_a_page_may_run_only_what_this_server_wrote(service: ServeProcess, path: str) -> None:
     answer = service.get(path)
     text = answer.body.decode()
     assert answer.status == 200
@@ -57,26 +43,55 @@ def test_a_page_runs_its_own_script_and_nothing_else(service: ServeProcess, path
     assert answer.headers["x-content-type-options"] == "nosniff"
     policy = answer.headers["content-security-policy"]
     assert "unsafe" not in policy
-    assert "default-src 'none'" in policy
-    for tag in ("script", "style"):
-        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-        digest = b64encode(hashlib.sha256(inline.encode()).digest()).decode()
-        assert f"{tag}-src 'sha256-{digest}'" in policy
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_loads_nothing_external_and_escapes_text(service: ServeProcess, path: str) -> None:
-    text = service.get(path).body.decode()
-    assert set(re.findall(r"https?://[^\s'\"`]+", text)) <= {"http://www.w3.org/2000/svg"}
-    assert not DANGEROUS.search(text)
+    for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"):
+        assert rule in policy
     assert not re.search(r"<[^>]+\s(?:style|on\w+)=", text.partition("<script>")[0])
-    assert "localStorage" not in text
-    assert "cookie" not in text
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_a_page_finds_every_element_it_uses(service: ServeProcess, path: str) -> None:
-    text = service.get(path).body.decode()
+def test_the_console_is_one_page_for_all_its_paths(service: ServeProcess) -> None:
+    assert len({service.get(path).body for path in PATHS}) == 1
+    answer = service.get("/keys/a%2Fb/c%3Fd")
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self'; require-trusted-types-for 'script'; trusted-types 'none'" in policy
+    assert not re.search(r"<script[^>]*>[^<]", answer.body.decode()), "no script is inside the page"
+    for path in ("/jobs/a/b", "/keys/a", "/nowhere", "/assets/0/app.js"):
+        assert service.get(path).status == 404
+
+
+def test_the_page_of_the_api_allows_exactly_its_inline_style_and_script(service: ServeProcess) -> None:
+    answer = service.get("/docs")
+    for tag in ("script", "style"):
+        (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", answer.body.decode(), re.DOTALL)
+        digest = b64encode(hashlib.sha256(inline.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in answer.headers["content-security-policy"]
+
+
+def test_scripts_and_styles_are_kept_by_browsers_under_addresses_that_name_their_content(service: ServeProcess) -> None:
+    paths = asset_paths(service)
+    names = {path.rpartition("/")[2] for path in paths}
+    assert {"app.js", "console.css", "style.css"} <= names
+    for path in paths:
+        answer = service.get(path)
+        assert answer.status == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-type"].startswith("text/css" if path.endswith("css") else "text/javascript")
+        for imported in re.findall(r'from "\./([^"]+)"', answer.body.decode()):
+            assert imported in names, f"{path} imports {imported}, which is loaded late"
+
+
+def test_nothing_is_loaded_from_elsewhere_and_no_text_becomes_markup(service: ServeProcess) -> None:
+    for path in (*asset_paths(service), "/", "/docs"):
+        text = service.get(path).body.decode()
+        assert set(FOREIGN.findall(text)) <= {SVG}, path
+        assert not DANGEROUS.search(text), path
+        assert "localStorage" not in text
+        assert "document.cookie" not in text
+
+
+def test_a_page_finds_every_element_it_uses(service: ServeProcess) -> None:
+    text = service.get("/docs").body.decode()
     ids = re.findall(r'\bid="([\w-]+)"', text)
     assert len(set(ids)) == len(ids)
     assert set(re.findall(r'\bat\("([\w-]+)"\)', text)) <= set(ids)
@@ -84,33 +99,15 @@ def test_a_page_finds_every_element_it_uses(service: ServeProcess, path: str) ->
     assert set(re.findall(r'<input id="([\w-]+)"', text)) <= set(labelled)
 
 
-@needs_chromium
-def test_the_first_page_shows_counters_the_latest_job_and_the_history_of_a_key(
-    service: ServeProcess, tmp_path: Path
-) -> None:
-    for amount in (1, 1, 2):
-        service.submit(HOSTILE, {"amount": amount}, key="orders/7")
-    stats = service.get("/api/stats").json["outcomes"]
-    dom = rendered_dom(f"{service.base_url}/#key=orders%2F7&scope={HOSTILE}", tmp_path)
-    for outcome in ("created", "replayed", "conflict"):
-        assert element(dom, outcome) == str(stats[outcome]) != "0"
-    assert element(dom, "waiting") == "0"
-    assert element(dom, "live") == "live"
-    assert html.escape(HOSTILE, quote=False) in element(dom, "jobs")
-    assert "orders/7" in element(dom, "jobs")
-    assert "<img" not in dom
-    history = dom.partition('id="history"')[2]
-    assert "1 duplicate, 1 conflict" in history
-    assert "conflict, another body under the key" in history
-    assert "/input/amount" in history
-    assert "Show the input and the failures" in history
-    assert "submitted" in history
-    assert "window ends" in history
-
-
-@needs_chromium
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed; install the package chromium to render the pages"
+)
 def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: ServeProcess, tmp_path: Path) -> None:
-    dom = rendered_dom(f"{service.base_url}/docs#postApiJobs", tmp_path)
+    assert CHROMIUM is not None
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=4000"]
+    address = f"{service.base_url}/docs#postApiJobs"
+    command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path}", "--dump-dom", address]
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout
     described = service.get("/openapi.json").json["paths"]
     for path, methods in described.items():
         for method, operation in methods.items():
@@ -118,15 +115,3 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: 
             assert html.escape(operation["summary"], quote=False) in dom
     assert 'id="postApiJobs-header-Idempotency-Key"' in dom
     assert "Schema of the body" in dom
-
-
-@needs_chromium
-def test_where_a_credential_is_needed_the_page_asks_for_it_and_shows_nothing(tmp_path: Path, settings: str) -> None:
-    config = tmp_path / "onejob.toml"
-    config.write_text(f"{settings}auth = true\n", encoding="utf-8")
-    with run_serve_process(tmp_path, "--config", str(config)) as locked:
-        assert locked.get("/api/stats").status == 401
-        dom = rendered_dom(f"{locked.base_url}/", tmp_path / "browser")
-    assert re.search(r'<form class="panel" id="credential">', dom)
-    assert re.search(r'<div id="inside" hidden="">', dom)
-    assert element(dom, "live") == "needs a credential"

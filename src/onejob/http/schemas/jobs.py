@@ -110,6 +110,7 @@ class SubmitOut(ResponseBody, frozen=True, rename="camel", omit_defaults=True):
     idempotency: IdempotencyOut
     job_id: str | None = None  # where only the id of the job is known: an external job, or a dry run
     warnings: list[WarningOut] = []  # noqa: RUF012 - never changed
+    paths: list[str] = []  # noqa: RUF012 - never changed; of a dry run that found a conflict: where the bodies differ
 
 
 class ErrorOut(ResponseBody, frozen=True, rename="camel"):
@@ -264,6 +265,7 @@ def submit_out(receipt: Receipt, request_id: str) -> SubmitOut:
         idempotency_out(receipt),
         (receipt.job_id or None) if job is None else None,
         warnings_out(receipt.warnings),
+        list(receipt.paths),
     )
 
 

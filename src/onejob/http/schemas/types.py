@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from onejob.core.callback import CALLBACK_URL_CHARS_MAX
+from onejob.core.credentials import KEY_ID_CHARS
 from onejob.core.errors import Invalid
 from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED_NAMES, UUID_PATTERN
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
@@ -21,6 +22,7 @@ FLOAT_INTEGER_MAX = 2**53  # above it a double skips integers, so 1e16 does not 
 
 CURSOR: Schema = {"type": "string", "pattern": "^(?:[A-Za-z0-9_-]{4}){0,49}[A-Za-z0-9_-]{2,4}$"}
 RESERVATION_ID: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{48}$"}
+API_KEY_ID: Schema = {"type": "string", "pattern": f"^[0-9a-f]{{{KEY_ID_CHARS}}}$"}
 JOB_ID: Schema = {"type": "string", "pattern": f"^{UUID_PATTERN}$"}
 LABEL: Schema = {"type": "string", "pattern": "^[^=]+="}
 KEY: Schema = {

@@ -1,0 +1,203 @@
+"""What a console shows besides jobs and keys: a search, a job's details, callbacks, users with their usage, sequenced clients."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from msgspec import Struct, json
+
+from onejob.core.callback import CallbackInput, callback_job_id
+from onejob.core.facts import Fact, Kind, NewerFormat, Stream, Usage
+from onejob.core.identity import (
+    CALLBACK_TYPE,
+    GLOBAL_SCOPE,
+    encode_base64url,
+    format_job_id,
+    parse_job_id,
+    resolve_scope,
+)
+from onejob.core.key import checked_key
+from onejob.core.limits import QUOTA_POLICY_NAME, Limits, decode_limits
+from onejob.core.lookup import LookUpKey
+from onejob.core.replies import Found, UsageFound
+from onejob.core.states import JobState
+from onejob.core.timestamps import to_utc
+from onejob.core.views import (
+    JobView,
+    KeyHistory,
+    SlotReservation,
+    UsageView,
+    to_key_history,
+    to_slot_reservations,
+    to_usage_view,
+)
+from onejob.core.work import Event
+from onejob.engine import PAGE_MAX, ListFacts, ListInputs, Page
+from onejob.errors import Invalid, NotFound, Outdated
+
+from .base import load_visible_job
+from .overview import OverviewOperations
+from .parse import caller_for_user, lookup_record_id
+from .policies import load_policy
+from .present import load_events
+from .reads import ReadOperations, decode_cursor
+
+SEARCHED_JOBS_MAX = 300  # the newest, whose scopes and users a search tries
+SEARCHED_SCOPES_MAX = 300
+
+T = TypeVar("T")
+
+
+class ListingPage(list[T], Generic[T]):
+    """A page of a list; continue while `next` is set."""
+
+    def __init__(self, items: Iterable[T], next: str | None) -> None:
+        super().__init__(items)
+        self.next = next  # `cursor` of the following page
+
+
+class SearchResult(Struct, frozen=True):
+    job: JobView | None
+    keys: tuple[KeyHistory, ...]
+
+
+class CallbackView(Struct, frozen=True):
+    """A callback: the job that calls a URL when another one has ended."""
+
+    job: JobView  # of the callback itself: its attempts, its error, when it is tried next
+    of: str  # the id of the job that it reports
+    url: str  # may contain a secret
+
+
+class JobHistory(Struct, frozen=True):
+    job: JobView
+    events: tuple[Event, ...]
+    callback: CallbackView | None
+
+
+class UserUsage(Struct, frozen=True):
+    usage: UsageView
+    limits: Limits  # the user's own
+
+
+class SequencedClient(Struct, frozen=True):
+    client_id: str
+    scope: str
+    owner: str
+    last_committed_sequence: int
+    last_seen: datetime
+    expires_at: datetime
+    is_idle: bool  # True: only the number is left, its keys have expired
+
+
+class ListingOperations(OverviewOperations, ReadOperations):
+    async def search(self, text: str) -> SearchResult:
+        """The job with this id, and the records of this key in all scopes that are known here.
+
+        Known are the job types, and the scopes of the newest jobs; a key of another scope is found by `explain`.
+        """
+        try:
+            job = await self.job(text)
+        except (Invalid, NotFound):
+            job = None
+        try:
+            key = checked_key(text)
+        except Invalid:
+            return SearchResult(job, ())
+        caller, recent = self._caller, await self.jobs(limit=SEARCHED_JOBS_MAX)
+        counts, _ = await self._runtime.job_counts.load(caller.tenant)
+        types = (resolve_scope(type, None) for type in counts.types)
+        scopes = dict.fromkeys([GLOBAL_SCOPE, *(one.scope for one in recent), *types])
+        scopes.pop(CALLBACK_TYPE, None)
+        places = {(one.scope, one.user) for one in recent if one.key == key}
+        places |= {(scope, caller.user) for scope in [*scopes][:SEARCHED_SCOPES_MAX]}
+        record_ids = {lookup_record_id(caller_for_user(caller, user), key, scope) for scope, user in places}
+        replies = await self._gate.execute(
+            [LookUpKey(tenant=caller.tenant, record_id=one) for one in sorted(record_ids)]
+        )
+        found = [reply for reply in replies if isinstance(reply, Found)]
+        return SearchResult(
+            job, tuple(to_key_history(one.record, one.job, ()) for one in found if one.record is not None)
+        )
+
+    async def job_details(self, job_id: str) -> JobHistory:
+        """A job with its events and its callback."""
+        row = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        try:
+            callback = await load_visible_job(self._gate, self._caller, callback_job_id(row.id))
+        except NotFound:
+            callbacks = list[CallbackView]()
+        else:
+            callbacks = await self._with_urls([JobView(callback)] if callback.type == CALLBACK_TYPE else [])
+        return JobHistory(JobView(row), await load_events(self._gate, row), callbacks[0] if callbacks else None)
+
+    async def callbacks(
+        self, *, state: JobState | str | None = None, before: str | None = None, limit: int = 100
+    ) -> ListingPage[CallbackView]:
+        """The callbacks that the caller may see, newest first; one that waits for the end of its job is `preparing`."""
+        page = await self.jobs(type=CALLBACK_TYPE, state=state, before=before, limit=limit)
+        return ListingPage(await self._with_urls(page), page.next)
+
+    async def users(self, *, cursor: str | None = None, limit: int = 100) -> ListingPage[UserUsage]:
+        """What each user uses of its limits. Where no limits are set, nothing is counted and nobody listed."""
+        found, next = await self._list_usages(cursor, limit)
+        try:
+            items = [
+                UserUsage(to_usage_view(one.usage.user, one), decode_limits(one.usage.limits))
+                for one in found
+                if one.usage is not None
+            ]
+        except NewerFormat as error:
+            raise Outdated(str(error)) from error
+        return ListingPage(items, next)
+
+    async def all_reservations(self, *, cursor: str | None = None, limit: int = 100) -> ListingPage[SlotReservation]:
+        """The reservations of all users; a page is one of users, and may be short or empty."""
+        found, next = await self._list_usages(cursor, limit)
+        return ListingPage(
+            [slot for one in found if one.usage is not None for slot in to_slot_reservations(one.usage.user, one)], next
+        )
+
+    async def clients(self, *, cursor: str | None = None, limit: int = 100) -> ListingPage[SequencedClient]:
+        """The clients that number their submissions, of all owners."""
+        self._require_overseer()
+        page = await self._list_facts(Kind.STREAM, cursor, limit)
+        streams = [_sequenced_client(one) for one in page.items if isinstance(one, Stream)]
+        return ListingPage(streams, _next_cursor(page))
+
+    async def _list_usages(self, cursor: str | None, limit: int) -> tuple[list[UsageFound], str | None]:
+        self._require_overseer()
+        page = await self._list_facts(Kind.USAGE, cursor, limit)
+        policy, now = await load_policy(self._gate, self._caller.tenant, QUOTA_POLICY_NAME)
+        return [UsageFound(one, policy, now) for one in page.items if isinstance(one, Usage)], _next_cursor(page)
+
+    async def _list_facts(self, kind: Kind, cursor: str | None, limit: int) -> Page[Fact]:
+        after = b"" if cursor is None else decode_cursor(cursor)
+        query = ListFacts(tenant=self._caller.tenant, kind=kind, after=after, limit=max(1, min(limit, PAGE_MAX)))
+        return await self._gate.scan(query)
+
+    async def _with_urls(self, jobs: list[JobView]) -> list[CallbackView]:
+        """The callbacks with their URLs. Only jobs that the caller may see are passed here."""
+        if not jobs:
+            return []
+        ids = tuple(job.row.id for job in jobs)
+        inputs = (await self._gate.scan(ListInputs(job_ids=ids, limit=len(ids)))).items
+        urls = {one.job_id: json.decode(one.data, type=CallbackInput).url for one in inputs}
+        # The id of a callback is computed from that of its job, and the other way round.
+        return [CallbackView(job, format_job_id(callback_job_id(job.row.id)), urls.get(job.row.id, "")) for job in jobs]
+
+
+def _sequenced_client(stream: Stream) -> SequencedClient:
+    return SequencedClient(
+        stream.client_id,
+        stream.scope,
+        stream.owner,
+        int(stream.last),
+        to_utc(stream.last_seen),
+        to_utc(stream.expires_at),
+        bool(stream.evicted),
+    )
+
+
+def _next_cursor(page: Page[Fact]) -> str | None:
+    return encode_base64url(page.items[-1].id) if page.more and page.items else None
