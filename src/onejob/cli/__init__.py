@@ -10,8 +10,8 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import demo, jobs, parser, relay, serve
-from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
+from . import demo, jobs, parser, relay, run_once, serve
+from .exit_codes import FAILED, INTERRUPTED, USAGE_ERROR, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
 
@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except SystemExit as stop:  # --help, --version or wrong usage
+        if words[:1] == ["run-once"] and stop.code == USAGE_ERROR:
+            return run_once.EX_USAGE
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -53,6 +55,8 @@ def _run(words: list[str]) -> int:
             return demo.run_demo(options)
         if options.command == "relay":
             return relay.run_relay(options)
+        if options.command == "run-once":
+            return run_once.run_once(options)
         settings = CliSettings.from_env()
         ci = CiEnvironment.from_env()
         result = jobs.run_command(options, settings, ci)
