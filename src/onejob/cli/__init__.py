@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
+from onejob import check
 from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
@@ -55,6 +56,8 @@ def _run(words: list[str]) -> int:
             return demo.run_demo(options)
         if options.command == "relay":
             return relay.run_relay(options)
+        if options.command == "check":
+            return _check(options)
         if options.command == "run-once":
             return run_once.run_once(options)
         settings = CliSettings.from_env()
@@ -74,6 +77,14 @@ def _run(words: list[str]) -> int:
             write(to_json({"error": error_out(problem)}))
         print_error(problem.message)
         return exit_code(problem)
+
+
+def _check(options: Namespace) -> int:
+    report = check.run_check(options)
+    write(
+        to_json(report) if options.json else check.render_junit(report) if options.junit else check.render_text(report)
+    )
+    return report.exit_code
 
 
 def _check_utf8(words: list[str]) -> None:

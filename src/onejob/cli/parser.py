@@ -6,6 +6,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from onejob.check import add_check_arguments
 from onejob.core import timestamps
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
@@ -66,6 +67,7 @@ def build_parser() -> ArgumentParser:
     _add_migrate(commands)
     _add_relay(commands)
     _add_run_once(commands)
+    _add_check(commands)
     return parser
 
 
@@ -573,6 +575,16 @@ def _add_run_once(commands: Subparsers) -> None:
         help=f"store so much of each output stream for replays, as 64k, up to {OUTPUT_KIB_MAX}k; default: none",
     )
     _add_run_process_arguments(command)
+
+
+def _add_check(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "check",
+        "Judge from outside whether an HTTP API keeps what the Idempotency-Key header promises.",
+        """onejob check http://127.0.0.1:8000/orders --body '{"amount": 5}' --id order.id""",
+    )
+    add_check_arguments(command)
 
 
 def _add_run_process_arguments(command: ArgumentParser) -> None:
