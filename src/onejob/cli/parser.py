@@ -490,6 +490,11 @@ def _add_doctor(commands: Subparsers) -> None:
         "Check a store or a server: integrity, durability, permissions, clock; and what to do about problems.",
         "onejob doctor --engine sqlite:///onejob.db",
     )
+    command.add_argument(
+        "--production",
+        action="store_true",
+        help="check also what docs/production.md asks for; what it requires fails instead of warning",
+    )
     _add_target_arguments(command)
 
 
