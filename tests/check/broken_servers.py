@@ -34,7 +34,7 @@ class OrderServer(ThreadingHTTPServer):
         """A client that hangs up is part of the test."""
 
     def make_order(self) -> bytes:
-        sleep(0.01)
+        sleep(0.05 if self.mistake == CHECK_THEN_ACT else 0.01)
         with self.counter:
             self.orders += 1
             return json.dumps({"id": self.orders}).encode()

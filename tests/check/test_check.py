@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -129,7 +129,8 @@ def run_restartable(folder: Path, *command: str, **environment: str) -> Iterator
     finally:
         process.kill()
         process.wait()
-        os.killpg(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
 
 
 def free_port() -> int:
