@@ -131,8 +131,8 @@ def read_gate_key(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get("ONEJOB_GATE_KEY", "")
 
 
-def read_bucket_environment(names: Iterable[str]) -> dict[str, str]:
-    """The variables with which the tools of an object store are configured, as far as they are set."""
+def read_variables(names: Iterable[str]) -> dict[str, str]:
+    """These variables of the environment, as far as they are set."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 

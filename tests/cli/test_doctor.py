@@ -12,7 +12,7 @@ from onejob.cli import doctor, doctor_sqlite
 from onejob.cli.findings import CheckStatus
 from onejob.client.flow import ServerResponse
 from tests.crash.other_process import submit_in_other_process
-from tests.support.command_line import CommandRunner, ScriptedServer, http_response
+from tests.support.command_line import CommandRunner, ScriptedServer, http_response, run_service
 from tests.support.sqlite_files import RawConnection
 
 STORE = "onejob.db"
@@ -269,3 +269,30 @@ def test_a_server_whose_engine_is_unavailable_is_not_ready(run: CommandRunner) -
 def test_a_server_without_a_date_is_a_warning(date: str | None) -> None:
     headers = {} if date is None else {"date": date}
     assert doctor.check_server_clock(ServerResponse(200, headers, b"")).verdict is CheckStatus.WARN
+
+
+def test_production_requires_authentication_and_a_durable_store(run: CommandRunner, store: Path) -> None:
+    with run_service(store.parent) as url:
+        code, found = findings(run, "--production", "--url", url)
+        assert code == 1
+        assert found["authentication"]["verdict"] == "fail"
+        assert "auth = true" in found["authentication"]["act"]
+        assert {found[name]["verdict"] for name in ("durability", "metrics", "lost jobs")} == {"ok"}
+        assert findings(run, "--url", url)[0] == 0
+        assert run("doctor", "--production", "--engine", "memory://").code == 1
+        assert run("doctor", "--engine", "memory://").code == 0
+
+
+def test_production_is_content_with_a_server_that_keeps_the_list(
+    run: CommandRunner, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = run("apikey", "create", "prober", "--role", "admin", "--json").json["secret"]
+    weak = run("apikey", "create", "shop", "--json").json["secret"]
+    monkeypatch.setenv("ONEJOB_AUTH", "true")
+    with run_service(store.parent) as url:
+        code, found = findings(run, "--production", "--url", url, "--api-key", key)
+        assert code == 0
+        assert {one["verdict"] for one in found.values()} == {"ok"}
+        assert findings(run, "--production", "--url", url, "--api-key", weak)[1]["metrics"]["verdict"] == "warn"
+    code, found = findings(run, "--production", "--url", url, "--api-key", key)
+    assert (code, found["server"]["verdict"], found["production"]["verdict"]) == (1, "fail", "fail")

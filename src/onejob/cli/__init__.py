@@ -6,12 +6,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
+from onejob import check
 from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import completion, demo, jobs, parser, relay, serve
-from .exit_codes import DONE, FAILED, INTERRUPTED, exit_code, problem_from_error
+from . import completion, demo, jobs, parser, relay, run_once, serve
+from .exit_codes import DONE, FAILED, INTERRUPTED, USAGE_ERROR, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
 # Module -> the extra that installs it.
@@ -23,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except SystemExit as stop:  # --help, --version or wrong usage
+        if words[:1] == ["run-once"] and stop.code == USAGE_ERROR:
+            return run_once.EX_USAGE
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -59,6 +62,10 @@ def _run(words: list[str]) -> int:
             return demo.run_demo(options)
         if options.command == "relay":
             return relay.run_relay(options)
+        if options.command == "check":
+            return _check(options)
+        if options.command == "run-once":
+            return run_once.run_once(options)
         settings = CliSettings.from_env()
         ci = CiEnvironment.from_env()
         result = jobs.run_command(options, settings, ci)
@@ -76,6 +83,14 @@ def _run(words: list[str]) -> int:
             write(to_json({"error": error_out(problem)}))
         print_error(problem.message)
         return exit_code(problem)
+
+
+def _check(options: Namespace) -> int:
+    report = check.run_check(options)
+    write(
+        to_json(report) if options.json else check.render_junit(report) if options.junit else check.render_text(report)
+    )
+    return report.exit_code
 
 
 def _check_utf8(words: list[str]) -> None:

@@ -5,13 +5,18 @@ from argparse import Namespace
 from collections.abc import Iterator
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+from msgspec.structs import replace
 
 from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
+from onejob.core.states import JobState
 from onejob.core.timestamps import to_ms, to_utc
 from onejob.engine import Durability
 from onejob.engines import is_bucket, is_postgres, open_engine, redact_password
@@ -22,7 +27,17 @@ from onejob.settings import CliSettings
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from .doctor_postgres import check_postgres
 from .doctor_sqlite import check_file, check_folder
-from .findings import Examination, Finding, build_examination, fail, none_failed, ok, render_examination, warn
+from .findings import (
+    CheckStatus,
+    Examination,
+    Finding,
+    build_examination,
+    fail,
+    none_failed,
+    ok,
+    render_examination,
+    warn,
+)
 
 if TYPE_CHECKING:
     from onejob.engines.bucket import BucketEngine
@@ -34,14 +49,68 @@ __all__ = ["examine", "render_examination"]
 _SERVER_OFFSET_SECONDS_MAX = 5
 _ENGINE_OFFSET_MS_MAX = 2000
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
+# What is only a warning elsewhere. A warning about something else is one in production, too.
+_REQUIRED_IN_PRODUCTION = ("durability", "failover", "file system", "permissions", "store", "transport")
 
 
 def examine(options: Namespace, settings: CliSettings) -> Examination:
     if options.url is not None:
         server = open_server_backend(options, settings)
-        return build_examination(server.url, check_server(server))
-    url = engine_url(options, settings)
-    return build_examination(redact_password(url), check_engine(url))
+        examined, findings = server.url, check_server(server)
+        if options.production:
+            findings = chain(findings, check_production_server(server))
+    else:
+        url = engine_url(options, settings)
+        examined, findings = redact_password(url), check_engine(url)
+    return build_examination(examined, map(required_in_production, findings) if options.production else findings)
+
+
+def required_in_production(finding: Finding) -> Finding:
+    is_required = finding.verdict is CheckStatus.WARN and finding.check in _REQUIRED_IN_PRODUCTION
+    return replace(finding, verdict=CheckStatus.FAIL) if is_required else finding
+
+
+def check_production_server(server: ServerBackend) -> Iterator[Finding]:
+    """What docs/production.md asks for beyond a healthy server, as far as it shows from outside."""
+    try:
+        yield _check_authentication(server)
+        yield from _check_server_durability(server)
+        yield _check_metrics(server)
+        yield _check_lost_jobs(server)
+    except OnejobError as error:
+        yield fail("production", str(error))
+
+
+def _check_authentication(server: ServerBackend) -> Finding:
+    status = ServerBackend(server.url).probe("/api/jobs?limit=1").status
+    if status == 401:
+        return ok("authentication", "a request without a credential is refused")
+    return fail("authentication", f"a request without a credential was answered with {status}", "set auth = true")
+
+
+def _check_server_durability(server: ServerBackend) -> Iterator[Finding]:
+    readiness = server.probe("/readyz")
+    if readiness.status != 200:
+        return  # reported by the check of its readiness
+    ready = json.decode(readiness.body, type=dict[str, Any])
+    yield _check_durability(Durability(ready["durability"]))
+    if ready.get("caveat"):
+        yield warn("failover", *ready["caveat"].rsplit("; ", 1))
+
+
+def _check_metrics(server: ServerBackend) -> Finding:
+    metrics = server.probe("/metrics")
+    if metrics.status == 200 and b"onejob_" in metrics.body:
+        return ok("metrics", "can be scraped")
+    if metrics.status in (401, 403):
+        return warn("metrics", "this credential may not read /metrics", "check with that of Prometheus (role metrics)")
+    return fail("metrics", f"/metrics answered {metrics.status}", "read the log of the server")
+
+
+def _check_lost_jobs(server: ServerBackend) -> Finding:
+    if server.jobs(state=JobState.LOST, limit=1).jobs:
+        return warn("lost jobs", "some wait for a decision", "see `onejob jobs --state lost`, then `onejob resolve`")
+    return ok("lost jobs", "none")
 
 
 def check_server(server: ServerBackend) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
+from onejob.check import add_check_arguments
 from onejob.core import timestamps
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
@@ -20,10 +21,12 @@ from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 from .completion import SHELLS
 from .demo import JOBS_DEFAULT, JOBS_MAX
 from .exit_codes import EXIT_CODE_MEANINGS
+from .run_once import SCOPE_DEFAULT
 from .top import INTERVAL_DEFAULT
 
 PAGE_DEFAULT = 20
 LEASE_DEFAULT = "60s"
+OUTPUT_KIB_MAX = 256
 TARGET_GROUP = "target and output"
 _JOB_ID = "01a1e305-b1fa-7420-b68b-a05f87952eb0"
 _ENGINE_HELP = f"work on this engine; default: ONEJOB_ENGINE, else {URL_DEFAULT}"
@@ -67,6 +70,8 @@ def build_parser() -> ArgumentParser:
     _add_migrate(commands)
     _add_completion(commands)
     _add_relay(commands)
+    _add_run_once(commands)
+    _add_check(commands)
     return parser
 
 
@@ -561,6 +566,11 @@ def _add_doctor(commands: Subparsers) -> None:
         "Check a store or a server: integrity, durability, permissions, clock; and what to do about problems.",
         "onejob doctor --engine sqlite:///onejob.db",
     )
+    command.add_argument(
+        "--production",
+        action="store_true",
+        help="check also what docs/production.md asks for; what it requires fails instead of warning",
+    )
     _add_target_arguments(command)
 
 
@@ -607,6 +617,76 @@ def _add_relay(commands: Subparsers) -> None:
         help="the pause between two passes over the table; default: 1s",
     )
     _add_target_arguments(command)
+
+
+def _add_run_once(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "run-once",
+        "Run a command once per key, over all hosts that share the store.",
+        'onejob run-once "backup@$(date -u +%F)" -- backup --full',
+    )
+    command.add_argument("key", metavar="KEY", help="one key per intended run, the same on every host and retry")
+    command.add_argument("argv", metavar="COMMAND", nargs="+", help="the command and its arguments, after --")
+    command.add_argument("--scope", default=SCOPE_DEFAULT, help="the namespace of the key; default: %(default)s")
+    command.add_argument(
+        "--window", type=parse_duration, metavar="DURATION", help="how long the outcome is replayed; default: 24h"
+    )
+    command.add_argument(
+        "--lease",
+        type=parse_duration,
+        default=parse_duration(LEASE_DEFAULT),
+        metavar="DURATION",
+        help=f"how long after a crash the command can run again; default: {LEASE_DEFAULT}",
+    )
+    command.add_argument(
+        "--at-most-once", action="store_true", help="never start it twice, even if it may have been interrupted"
+    )
+    command.add_argument("--keep-failures", action="store_true", help="replay also a non-zero exit code")
+    waiting = command.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "--wait", type=parse_duration, metavar="DURATION", help="wait so long for a run elsewhere; default: for ever"
+    )
+    waiting.add_argument("--skip", action="store_true", help="while it runs elsewhere, exit at once with 75")
+    command.add_argument(
+        "--output",
+        type=_parse_output_bytes,
+        default=0,
+        metavar="SIZE",
+        help=f"store so much of each output stream for replays, as 64k, up to {OUTPUT_KIB_MAX}k; default: none",
+    )
+    _add_run_process_arguments(command)
+
+
+def _add_check(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "check",
+        "Judge from outside whether an HTTP API keeps what the Idempotency-Key header promises.",
+        """onejob check http://127.0.0.1:8000/orders --body '{"amount": 5}' --id order.id""",
+    )
+    add_check_arguments(command)
+
+
+def _add_run_process_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this variable belongs to the command: with another value, the key is a conflict; may be repeated",
+    )
+    command.add_argument(
+        "--grace",
+        type=parse_duration,
+        default=parse_duration("10s"),
+        metavar="DURATION",
+        help="how long the command may continue after a signal was handed on to it; default: 10s",
+    )
+    command.add_argument("--verbose", action="store_true", help="say on standard error that the outcome is a replay")
+    target = command.add_argument_group(TARGET_GROUP)
+    target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
+    target.add_argument("--tenant", metavar="NAME", help=_TENANT_HELP)
 
 
 def _add_concurrency_argument(command: ArgumentParser) -> None:
@@ -691,6 +771,18 @@ def _parse_page_size(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= PAGE_MAX):
         raise ArgumentTypeError(f"{text!r} is no page size; write a number from 1 to {PAGE_MAX}")
     return int(text)
+
+
+def _parse_output_bytes(text: str) -> int:
+    digits = text.lower().removesuffix("k")
+    if text == "none":
+        return 0
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 6):
+        raise ArgumentTypeError(f"{text!r} is no size; write 64k, 1000 or none")
+    size = int(digits) * (1 if digits == text else 1024)
+    if size > OUTPUT_KIB_MAX * 1024:
+        raise ArgumentTypeError(f"{text!r} is too much to store; write at most {OUTPUT_KIB_MAX}k")
+    return size
 
 
 def parse_duration(text: str) -> timedelta:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from onejob.clock import Clock
 from onejob.core.errors import Invalid
 from onejob.engine import Durability
-from onejob.settings import read_bucket_environment
+from onejob.settings import read_variables
 
 from .objects import DateSource, HttpDates, LocalDates, ObjectStore, ObstoreObjects
 
@@ -110,7 +110,7 @@ def parse_bucket_url(url: str) -> BucketUrl:
         )
     if scheme != "file" and any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise Invalid("engine", "the prefix has an empty part, `.` or `..`; name it without")
-    environment = read_bucket_environment(known.values())
+    environment = read_variables(known.values())
     parameters = {name: given.get(name) or environment.get(variable, "") for name, variable in known.items()}
     parsed = BucketUrl(
         scheme=scheme,
