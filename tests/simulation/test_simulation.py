@@ -14,7 +14,7 @@ from .simulator import simulate
 
 HERE = Path(__file__).parent
 SLICES = 8
-SLICE_STEPS = 200_000  # eight slices have more than a million and a half
+SLICE_STEPS = 300_000  # eight slices have more than two million
 SLICE_SEEDS_MAX = 1_000
 
 # A slice in which nothing happens proves nothing: the minimum of each counter.
