@@ -3,7 +3,7 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from onejob import check
@@ -47,25 +47,8 @@ def _run(words: list[str]) -> int:
     try:
         _check_utf8(words)
         options = parser.build_parser().parse_args(words)
-        if options.command == "serve":
-            return serve.serve(options)
-        if options.command in ("manager", "gate"):
-            from . import managers  # imported here, because the dependencies of the service are optional
-
-            return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
-        if options.command == "worker":
-            return serve.run_worker(options)
-        if options.command == "completion":
-            write(completion.build_script(parser.build_parser(), options.shell))
-            return DONE
-        if options.command == "demo":
-            return demo.run_demo(options)
-        if options.command == "relay":
-            return relay.run_relay(options)
-        if options.command == "check":
-            return _check(options)
-        if options.command == "run-once":
-            return run_once.run_once(options)
+        if (run := _PROGRAMS.get(options.command)) is not None:
+            return run(options)
         settings = CliSettings.from_env()
         ci = CiEnvironment.from_env()
         result = jobs.run_command(options, settings, ci)
@@ -83,6 +66,17 @@ def _run(words: list[str]) -> int:
             write(to_json({"error": error_out(problem)}))
         print_error(problem.message)
         return exit_code(problem)
+
+
+def _run_manager_or_gate(options: Namespace) -> int:
+    from . import managers  # imported here, because the dependencies of the service are optional
+
+    return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
+
+
+def _print_completion(options: Namespace) -> int:
+    write(completion.build_script(parser.build_parser(), options.shell))
+    return DONE
 
 
 def _check(options: Namespace) -> int:
@@ -105,3 +99,17 @@ def _discard_stdout() -> None:
     """Standard output failed: what Python flushes at its exit must not fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# Commands that write their own output.
+_PROGRAMS: dict[str, Callable[[Namespace], int]] = {
+    "serve": serve.serve,
+    "manager": _run_manager_or_gate,
+    "gate": _run_manager_or_gate,
+    "worker": serve.run_worker,
+    "completion": _print_completion,
+    "demo": demo.run_demo,
+    "relay": relay.run_relay,
+    "check": _check,
+    "run-once": run_once.run_once,
+}
