@@ -9,7 +9,6 @@ from .codec import Malformed, decode_struct
 from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
 from .messages import BODY_BYTES_MAX, FAILURE, RESULT, SIGN_OF_LIFE, SILENCE_SECONDS_MAX, STATUS_OK, Failure
 
-CONNECT_SECONDS_MAX = 1.0
 IDLE_CONNECTIONS_MAX = 16
 _LATE_TIMER_SECONDS = 0.25
 
@@ -148,15 +147,16 @@ class WireConnection(asyncio.Protocol):
 async def open_connection(
     address: Address, tls: ssl.SSLContext | None, *, silence_seconds_max: float = SILENCE_SECONDS_MAX
 ) -> WireConnection:
-    """Connect, or raise NotSent."""
+    """Connect, or raise NotSent. A connection takes no longer than half of the silence that a manager may keep."""
     loop = asyncio.get_running_loop()
+    connect_seconds_max = silence_seconds_max / 2
     try:
-        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+        async with asyncio.timeout(connect_seconds_max):
             _, connection = await loop.create_connection(
                 lambda: WireConnection(str(address), silence_seconds_max), address.host, address.port, ssl=tls
             )
     except TimeoutError as error:
-        raise NotSent(f"no connection within {CONNECT_SECONDS_MAX:g} s", is_silent=True) from error
+        raise NotSent(f"no connection within {connect_seconds_max:g} s", is_silent=True) from error
     except (OSError, ssl.SSLError) as error:
         raise NotSent(str(error)) from error
     return connection

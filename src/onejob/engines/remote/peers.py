@@ -80,7 +80,7 @@ class Manager:
         self.cost_ms = float("inf")
         self.is_reached = False
         self.is_refused = False
-        self.is_silent = False  # it did not even say hello: batches do not wait for it, until it was found again
+        self.is_silent = False  # at the last visit: batches do not wait for it until it says hello
         self.reason = "it was not asked yet"
         self.idle: list[WireConnection] = []
         self.tie_break = random_fraction()
@@ -94,8 +94,8 @@ class Manager:
     def note_reached(self) -> None:
         self.is_reached, self.is_refused, self.is_silent, self.reason = True, False, False, ""
 
-    def note_lost(self, reason: str, *, is_silent: bool = False) -> None:
-        self.is_reached, self.is_silent, self.reason = False, is_silent, reason
+    def note_lost(self, reason: str) -> None:
+        self.is_reached, self.reason = False, reason
         self.close_idle()
 
     def note_refused(self, reason: str) -> None:
@@ -166,7 +166,7 @@ class Peers:
             raise self.refusal(manager, error) from error
         except (NotSent, NoAnswer) as error:
             connection.close()
-            manager.note_lost(str(error), is_silent=error.is_silent)
+            manager.note_lost(str(error))
             raise NotSent(str(error), is_silent=error.is_silent) from error
         except Malformed as error:
             connection.close()
@@ -211,7 +211,8 @@ class Peers:
             connection = await self._open(manager)
             await self.say_hello(manager, connection)
         except NotSent as error:
-            manager.note_lost(str(error), is_silent=error.is_silent)
+            manager.note_lost(str(error))
+            manager.is_silent = error.is_silent
         except ManagerRefused:
             pass  # the manager has the reason
         else:
