@@ -16,9 +16,9 @@ _ONEJOB = (sys.executable, "-m", "onejob.cli")
 class RoleProcess:
     """A command that says where it serves. Its wall clock is off by `clock_seconds`."""
 
-    def __init__(self, role: str, *words: str, clock_seconds: int = 0, quiet: bool = False, **environment: str) -> None:
+    def __init__(self, role: str, *words: str, clock_seconds: int = 0, quiet: bool = False) -> None:
         wrong_clock = (sys.executable, "-m", "tests.failover.wrong_clock", str(clock_seconds))
-        environ = {name: value for name, value in os.environ.items() if name != "ONEJOB_GATE_KEY"} | environment
+        environ = {name: value for name, value in os.environ.items() if name != "ONEJOB_GATE_KEY"}
         self._process = subprocess.Popen(
             [*(wrong_clock if clock_seconds else _ONEJOB), role, *words],
             cwd=REPOSITORY if clock_seconds else None,
@@ -67,10 +67,8 @@ class RoleProcess:
 
 
 class ManagerProcess(RoleProcess):
-    def __init__(
-        self, *words: str, bind: str = "127.0.0.1:0", clock_seconds: int = 0, quiet: bool = False, **environment: str
-    ) -> None:
-        super().__init__("manager", "--bind", bind, *words, clock_seconds=clock_seconds, quiet=quiet, **environment)
+    def __init__(self, *words: str, bind: str = "127.0.0.1:0", clock_seconds: int = 0, quiet: bool = False) -> None:
+        super().__init__("manager", "--bind", bind, *words, clock_seconds=clock_seconds, quiet=quiet)
 
 
 class GateProcess(RoleProcess):
@@ -80,8 +78,8 @@ class GateProcess(RoleProcess):
 
 
 @contextmanager
-def run_manager_process(*words: str, **environment: str) -> Iterator[ManagerProcess]:
-    manager = ManagerProcess(*words, **environment)
+def run_manager_process(*words: str) -> Iterator[ManagerProcess]:
+    manager = ManagerProcess(*words)
     try:
         yield manager
     finally:
