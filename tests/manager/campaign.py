@@ -146,12 +146,10 @@ class Load:
 
     async def submit(self, key: str, gate: int) -> str:
         """The job of a key, from this gate or, where that has none to give, from the next one."""
-        begin = time.monotonic()
-        for attempt in itertools.count():
-            job = await self._try_submit(key, (gate + attempt) % len(self._fleet.gates))
-            if job is not None:
-                break
+        begin, gates = time.monotonic(), len(self._fleet.gates)
+        while (job := await self._try_submit(key, gate)) is None:
             assert time.monotonic() - begin < ANSWER_SECONDS_MAX, f"{key} had no answer for {ANSWER_SECONDS_MAX:g} s"
+            gate = (gate + 1) % gates
             await asyncio.sleep(_RETRY_SECONDS)
         self.seconds.append(time.monotonic() - begin)
         return self._record(key, job)
@@ -219,21 +217,27 @@ class Load:
         """A counted user: his facts are loaded under locks, which a frozen manager may hold."""
         slot = ""
         while not self._stop.is_set():
-            begin, gate = time.monotonic(), self.random.randrange(len(self._fleet.gates))
-            while not self._stop.is_set():
-                path = f"/api/reservations/{slot}/release" if slot else "/api/reservations"
-                body = b"" if slot else b'{"user": "%s"}' % USER.encode()
-                reply = await self.ask(gate, "POST", path, body)
-                if reply is not None and reply.status in (200, 201, 404, 409):
-                    break
-                gate = (gate + 1) % len(self._fleet.gates)
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
+            begin = time.monotonic()
+            path = f"/api/reservations/{slot}/release" if slot else "/api/reservations"
+            reply = await self._insist_on_slot(path, b"" if slot else b'{"user": "%s"}' % USER.encode())
+            if reply is None:
                 return
             slot = "" if slot else str(reply.body["id"])
             self.counts["slots"] += not slot
             self.seconds.append(time.monotonic() - begin)
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _insist_on_slot(self, path: str, body: bytes) -> HttpResponse | None:
+        """The answer of the first gate that has one; None: it is time to stop."""
+        gates = len(self._fleet.gates)
+        for gate in itertools.count(self.random.randrange(gates)):
+            reply = await self.ask(gate % gates, "POST", path, body)
+            if reply is not None and reply.status in (200, 201, 404, 409):
+                return reply
+            if self._stop.is_set():
+                return None
+            await asyncio.sleep(_RETRY_SECONDS)
+        return None
 
     async def _send(self, gate: int, data: bytes) -> HttpResponse | None:
         """None: the connection was lost. Whoever has no answer must be told to repeat, and when."""
