@@ -10,10 +10,16 @@ from onejob.conformance.samples import TENANT
 from onejob.core.command import Facts, Step
 from onejob.engines.postgres import PostgresEngine
 
+stops: list[int] = []
+
 
 class StopInsideTransaction(IncrementCounter, frozen=True, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[FactsRead]:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        if (
+            facts.policy is not None and not stops
+        ):  # loaded, so locked; the fast path decides first as if there were none
+            stops.append(now)
+            os.kill(os.getpid(), signal.SIGSTOP)
         return IncrementCounter.decide(self, facts, now)
 
 

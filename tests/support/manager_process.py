@@ -49,6 +49,7 @@ class RoleProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(10)
+        self._close_output()
 
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -61,9 +62,12 @@ class RoleProcess:
             self.wake()
             self._process.send_signal(signal.SIGTERM)
         code = self._process.wait(30)
+        self._close_output()
+        return code
+
+    def _close_output(self) -> None:
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return code
 
 
 class ManagerProcess(RoleProcess):
