@@ -171,11 +171,19 @@ async def running_line(host: str, port: int) -> AsyncIterator[int]:
         far_reader, far_writer = await asyncio.open_connection(host, port)
         await asyncio.gather(forward(reader, far_writer), forward(far_reader, writer), return_exceptions=True)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    tasks: list[asyncio.Task[None]] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.get_running_loop().create_task(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
