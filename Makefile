@@ -79,11 +79,13 @@ sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving ins
 	@$(INSTALL) requirements/release.txt
 	@touch $@
 
-prove: $(READY) ## Run the long campaigns: simulations, a faulty proxy, contention, killed workers, failovers
+prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
 	$(BIN)/pytest -q tests/engines/bucket_conformance.py
 	$(BIN)/python -m tests.engines.bucket_campaign --rounds 300
+	$(BIN)/python -m tests.manager
+	$(BIN)/python -m tests.manager --sqlite
 	$(BIN)/python -m tests.client
 	$(BIN)/python -m tests.http.contention
 	$(BIN)/python -m tests.worker

@@ -13,6 +13,7 @@ import apsw
 from .bucket import bucket
 from .callers import callers
 from .console import console
+from .gate import gate
 from .growth import growth, memory
 from .http import http
 from .inside import inside
@@ -42,6 +43,7 @@ async def main() -> int:
             "memory",
             "postgres",
             "pgbench",
+            "gate",
             "middleware",
             "inside",
             "bucket",
@@ -66,6 +68,7 @@ async def main() -> int:
             "memory": lambda: memory(report, 300_000 if options.quick else 1_000_000),
             "postgres": lambda: postgres(report, rounds),
             "pgbench": lambda: pgbench(folder, report, rounds),
+            "gate": lambda: gate(report, rounds),
             "middleware": lambda: middleware(folder, report, rounds),
             "inside": lambda: inside(report, rounds),
             "bucket": lambda: bucket(folder, report, 100_000 if options.quick else 1_000_000),

@@ -28,7 +28,7 @@ async def postgres(report: Report, rounds: int) -> None:
             if find_spec(package) is None:
                 report.row(f"without {name}, which is not installed", "-")
             else:
-                sides[name] = await _start_side(name, server.database())
+                sides[name] = await start_side(name, server.database())
         await _compare(report, rounds, sides)
     finally:
         for side in sides.values():
@@ -37,7 +37,7 @@ async def postgres(report: Report, rounds: int) -> None:
         server.remove()
 
 
-async def _start_side(name: str, url: str) -> Side:
+async def start_side(name: str, url: str) -> Side:
     side = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.postgres_side", name, url,
         cwd=REPOSITORY, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -54,7 +54,7 @@ async def _compare(report: Report, rounds: int, sides: dict[str, Side]) -> None:
         measured: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds + 1):
             for name, side in sides.items():
-                rate = await _rate(side, count, our_total if name == "onejob" else peer_total)
+                rate = await measure_rate(side, count, our_total if name == "onejob" else peer_total)
                 if number:  # the first round fills pools and prepares statements
                     measured[name].append(rate)
         rates = {name: median(values) for name, values in measured.items()}
@@ -65,7 +65,7 @@ async def _compare(report: Report, rounds: int, sides: dict[str, Side]) -> None:
                 report.bar(f"onejob / {name}, {count}", rates["onejob"] / rates[name], least=ratio_min)
 
 
-async def _rate(side: Side, count: int, total: int) -> float:
+async def measure_rate(side: Side, count: int, total: int) -> float:
     assert side.stdin is not None
     assert side.stdout is not None
     side.stdin.write(b"%d %d\n" % (count, total))

@@ -1,14 +1,17 @@
 """Another transaction holds a fact: only the commands that need it fail, soon, and every other one is answered."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from onejob.conformance.commands import FactsRead, write_facts
+from onejob.conformance.commands import FactsRead, IncrementCounter, write_facts
 from onejob.conformance.samples import TENANT, USER, a_usage, key_id, quota_ids, reserve, settle, submit
 from onejob.conformance.world import expect, list_facts
 from onejob.core.command import Command
@@ -22,6 +25,7 @@ from onejob.engines.postgres.store import PostgresStore
 from onejob.errors import FactsLocked, PartlyDone, Unavailable
 
 LOCK_TIMEOUT_SECONDS = 0.3
+LOCKED_SECONDS_MAX = 7.0
 
 
 @pytest.fixture
@@ -221,3 +225,41 @@ async def test_an_engine_behind_a_pooler_splits_too(
     await db.execute("ROLLBACK")
     assert [type(result) for result in results] == [Created, FactsLocked, Created]
     await pooled.aclose()
+
+
+async def is_free(engine: PostgresEngine, command: Command[Any]) -> bool:
+    try:
+        await engine.execute([command])
+    except FactsLocked:
+        return False
+    return True
+
+
+async def test_a_process_that_was_stopped_inside_a_transaction_loses_its_locks_and_begins_again(
+    engine: PostgresEngine, db: Any, postgres_url: str
+) -> None:
+    counter = IncrementCounter(tenant=TENANT)
+    await engine.execute([counter])
+    stopped = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.engines.stopped_transaction", postgres_url,
+        cwd=Path(__file__).parents[2], stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(60):
+            while not await db.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+            ):
+                await asyncio.sleep(0.02)
+        async with asyncio.timeout(LOCKED_SECONDS_MAX):
+            while not await is_free(engine, counter):
+                pass
+        stopped.send_signal(signal.SIGCONT)
+        assert await asyncio.wait_for(stopped.wait(), 60) == 0
+        (last,) = await engine.execute([counter])
+        assert isinstance(last, FactsRead)
+        assert last.policy is not None
+        assert last.policy.version == 4, "before, meanwhile, the one that was stopped, and now"
+    finally:
+        if stopped.returncode is None:
+            stopped.kill()
+            await stopped.wait()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +27,6 @@ from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Cancelled, Created, Defect, Found, KeyHeld, KeySettled, Refused, UsageFound
-from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.engine import Durability, Engine, LedgerSettings, ListJobs, OnTimeout
 from onejob.engines.batcher import Batcher
@@ -36,8 +35,8 @@ from onejob.engines.remote import RemoteEngine
 from onejob.engines.sqlite import SqliteEngine
 from onejob.errors import Invalid, PartlyDone, StoreRefused, Unavailable, Unknown
 from onejob.manager import server as manager_server
-from onejob.wire.codec import COMMANDS, WireCodec
-from tests.support.managers import SUITE_CODEC, open_remote, running_manager
+from onejob.wire.codec import WireCodec
+from tests.support.managers import OLDER_CODEC, SUITE_CODEC, open_remote, running_manager
 from tests.support.relay import Relay, running_relay
 
 SILENCE_SECONDS = 0.3
@@ -104,8 +103,7 @@ async def test_a_manager_of_another_ledger_that_appears_later_is_never_asked() -
         relay = await stack.enter_async_context(running_relay(own))
         engine = await stack.enter_async_context(opened(relay.url, own))
         other = MemoryEngine()
-        relay._target = ("127.0.0.1", int((await stack.enter_async_context(running_manager(other))).rpartition(":")[2]))
-        relay.drop_connections()
+        relay.redirect(await stack.enter_async_context(running_manager(other)))
         await asyncio.sleep(0.05)
         await expect(engine, submit(), Created)
         assert [manager.state for manager in engine.info.managers] == ["refused", "reached"]
@@ -269,22 +267,8 @@ async def test_a_settled_key_is_heard_of() -> None:
         assert await asyncio.wait_for(heard.get(), 5) == key_id()
 
 
-class OlderSubmit(SubmissionCommand, frozen=True, gc=False, kw_only=True, tag="Submit"):
-    """Submit as a program knows it that has no callbacks and no preconditions."""
-
-    callback: ClassVar[str] = ""
-    precondition: ClassVar[None] = None
-    decide = Submit.decide
-    _create = Submit._create
-    _take_over_and_commit = Submit._take_over_and_commit
-    _quota_request = Submit._quota_request
-
-
-OLDER = WireCodec(commands=(OlderSubmit, *(one for one in COMMANDS if one not in (Submit, Cancel))))
-
-
 def open_older_manager(engine: Engine) -> Any:
-    return running_manager(engine, codec=OLDER)
+    return running_manager(engine, codec=OLDER_CODEC)
 
 
 async def test_what_an_older_manager_does_not_know_goes_to_a_newer_one_and_the_rest_of_its_batch_is_done() -> None:

@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from onejob.clock import Clock, FakeClock, SystemClock
 from onejob.conformance import commands as suite
+from onejob.core.replies import Cancelled
+from onejob.core.submit import SubmissionCommand, Submit
+from onejob.core.work import Cancel
 from onejob.engine import Engine, LedgerSettings
 from onejob.engines.remote import RemoteEngine
 from onejob.manager.ledger import ManagerIdempotencyLedger
@@ -19,6 +22,24 @@ SUITE_COMMANDS: tuple[type[Struct], ...] = (
     suite.NoFootprintWrite, suite.NoFootprintRead, suite.WritingRead,
 )  # fmt: skip
 SUITE_CODEC = WireCodec(commands=COMMANDS + SUITE_COMMANDS, replies=(*REPLIES, suite.FactsRead))
+
+
+class OlderSubmit(SubmissionCommand, frozen=True, gc=False, kw_only=True, tag="Submit"):
+    """Submit as a program knows it that has no callbacks and no preconditions."""
+
+    callback: ClassVar[str] = ""
+    precondition: ClassVar[None] = None
+    decide = Submit.decide
+    _create = Submit._create
+    _take_over_and_commit = Submit._take_over_and_commit
+    _quota_request = Submit._quota_request
+
+
+# Of a program that has no callbacks and does not know how to cancel a job, on either side of the wire.
+OLDER_CODEC = WireCodec(
+    commands=(OlderSubmit, *(one for one in COMMANDS if one not in (Submit, Cancel))),
+    replies=tuple(one for one in REPLIES if one is not Cancelled),
+)
 
 
 @asynccontextmanager

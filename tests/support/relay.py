@@ -10,14 +10,21 @@ class Relay:
     """Forwards whole pieces as they come. What a test sets applies to pieces from then on."""
 
     def __init__(self, target: str) -> None:
-        parts = urlsplit(target)
-        self._target = parts.hostname, parts.port
         self._writers: set[asyncio.StreamWriter] = set()
+        self.redirect(target)
         self._awake = asyncio.Event()
         self._awake.set()
         self.cut_answer: Callable[[bytes], bool] = lambda request: False  # of the last request: drop the line instead
+        self.drops_requests = False  # a line that loses everything, one way or the other, and says nothing
+        self.drops_answers = False
         self.requests: list[bytes] = []
         self.url = ""
+
+    def redirect(self, target: str) -> None:
+        """Lead to this server from now on, as when the one at an address is replaced."""
+        parts = urlsplit(target)
+        self._target = parts.hostname, parts.port
+        self.drop_connections()
 
     def freeze(self) -> None:
         """Connections stay open, and what is sent on them waits, as in front of a stopped process."""
@@ -25,6 +32,11 @@ class Relay:
 
     def wake(self) -> None:
         self._awake.set()
+
+    def heal(self) -> None:
+        """Lose nothing more. Connections on which something was lost are over, as a gap is never passed on."""
+        self.drops_requests = self.drops_answers = False
+        self.drop_connections()
 
     def drop_connections(self) -> None:
         for writer in self._writers:
@@ -45,7 +57,8 @@ class Relay:
                 self.requests.append(data)
                 last_request = data
                 await self._awake.wait()
-                remote_writer.write(data)
+                if not self.drops_requests:
+                    remote_writer.write(data)
             remote_writer.close()
 
         async def forward_answers() -> None:
@@ -54,7 +67,8 @@ class Relay:
                     writer.transport.abort()
                     return
                 await self._awake.wait()
-                writer.write(data)
+                if not self.drops_answers:
+                    writer.write(data)
             writer.close()
 
         with suppress(OSError):

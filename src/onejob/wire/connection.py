@@ -9,17 +9,24 @@ from .codec import Malformed, decode_struct
 from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
 from .messages import BODY_BYTES_MAX, FAILURE, RESULT, SIGN_OF_LIFE, SILENCE_SECONDS_MAX, STATUS_OK, Failure
 
-CONNECT_SECONDS_MAX = 1.0
 IDLE_CONNECTIONS_MAX = 16
 _LATE_TIMER_SECONDS = 0.25
 
 
 class NotSent(Exception):
-    """Nothing of the request reached the manager."""
+    """Nothing of the request reached the manager. `is_silent`: it said nothing at all, for as long as it may."""
+
+    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
 
 
 class NoAnswer(Exception):
     """The request was sent and has no answer: it may have been executed."""
+
+    def __init__(self, message: str, *, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
 
 
 class RequestRefused(Exception):
@@ -116,11 +123,11 @@ class WireConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(self._end_reason if error is None else str(error))
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, is_silent: bool = False) -> None:
         self._end_reason = reason
         self.close()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoAnswer(reason))
+            self._answer.set_exception(NoAnswer(reason, is_silent=is_silent))
 
     def _set_timer(self, seconds: float) -> None:
         self._timer = self._loop.call_later(seconds, self._on_timer, self._loop.time() + seconds)
@@ -134,21 +141,22 @@ class WireConnection(asyncio.Protocol):
         elif silent < self._silence_seconds_max:
             self._set_timer(self._silence_seconds_max - silent)
         else:
-            self._fail(f"no sign of life for {self._silence_seconds_max:g} s")
+            self._fail(f"no sign of life for {self._silence_seconds_max:g} s", is_silent=True)
 
 
 async def open_connection(
     address: Address, tls: ssl.SSLContext | None, *, silence_seconds_max: float = SILENCE_SECONDS_MAX
 ) -> WireConnection:
-    """Connect, or raise NotSent."""
+    """Connect, or raise NotSent. A connection takes no longer than half of the silence that a manager may keep."""
     loop = asyncio.get_running_loop()
+    connect_seconds_max = silence_seconds_max / 2
     try:
-        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+        async with asyncio.timeout(connect_seconds_max):
             _, connection = await loop.create_connection(
                 lambda: WireConnection(str(address), silence_seconds_max), address.host, address.port, ssl=tls
             )
     except TimeoutError as error:
-        raise NotSent(f"no connection within {CONNECT_SECONDS_MAX:g} s") from error
+        raise NotSent(f"no connection within {connect_seconds_max:g} s", is_silent=True) from error
     except (OSError, ssl.SSLError) as error:
         raise NotSent(str(error)) from error
     return connection

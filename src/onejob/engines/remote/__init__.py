@@ -6,6 +6,8 @@ A batch is one request to one manager. What happens when it fails:
 - It was sent and there is no answer (the connection is lost, or there was no sign of life for 2 s): reads go to the next
   manager. Writes are `Unknown`; whoever repeats them reaches the next manager, because this one counts as lost until
   it says hello again.
+- A lost manager is visited each second. One that is silent even then is not asked until it says hello again: a batch that finds
+  no other fails at once.
 - A manager does not know a command or a field: it goes to the next manager, the others of its batch are done.
 
 A copy of a batch may be executed late: by a manager that was frozen, after another manager executed the repetition. Most

@@ -80,6 +80,7 @@ class Manager:
         self.cost_ms = float("inf")
         self.is_reached = False
         self.is_refused = False
+        self.is_silent = False  # at the last visit: batches do not wait for it until it says hello
         self.reason = "it was not asked yet"
         self.idle: list[WireConnection] = []
         self.tie_break = random_fraction()
@@ -91,7 +92,7 @@ class Manager:
         )
 
     def note_reached(self) -> None:
-        self.is_reached, self.is_refused, self.reason = True, False, ""
+        self.is_reached, self.is_refused, self.is_silent, self.reason = True, False, False, ""
 
     def note_lost(self, reason: str) -> None:
         self.is_reached, self.reason = False, reason
@@ -126,8 +127,8 @@ class Peers:
         self._silence_seconds_max = silence_seconds_max
 
     def in_order(self) -> list[Manager]:
-        """The managers to ask, the nearest first; those that are not reached come last, and refused ones not at all."""
-        usable = [one for one in self.managers if not one.is_refused]
+        """The managers to ask, the nearest first; those that are not reached come last, refused and silent ones not at all."""
+        usable = [one for one in self.managers if not (one.is_refused or one.is_silent)]
         nearest = min((one.cost_ms for one in usable if one.is_reached), default=0.0)
         return sorted(usable, key=lambda one: (not one.is_reached, one.cost_ms > nearest + NEAR_MS, one.tie_break))
 
@@ -163,7 +164,11 @@ class Peers:
         except RequestRefused as error:
             connection.close()
             raise self.refusal(manager, error) from error
-        except (NotSent, NoAnswer, Malformed) as error:
+        except (NotSent, NoAnswer) as error:
+            connection.close()
+            manager.note_lost(str(error))
+            raise NotSent(str(error), is_silent=error.is_silent) from error
+        except Malformed as error:
             connection.close()
             manager.note_lost(str(error))
             raise NotSent(str(error)) from error
@@ -207,6 +212,7 @@ class Peers:
             await self.say_hello(manager, connection)
         except NotSent as error:
             manager.note_lost(str(error))
+            manager.is_silent = error.is_silent
         except ManagerRefused:
             pass  # the manager has the reason
         else:
