@@ -270,10 +270,11 @@ async def test_a_settled_key_is_heard_of() -> None:
 
 
 class OlderSubmit(SubmissionCommand, frozen=True, gc=False, kw_only=True, tag="Submit"):
-    """Submit as a program knows it that has no callbacks and no preconditions."""
+    """Submit as a program knows it that has no callbacks, preconditions and sites."""
 
     callback: ClassVar[str] = ""
     precondition: ClassVar[None] = None
+    sites: ClassVar[None] = None
     decide = Submit.decide
     _create = Submit._create
     _take_over_and_commit = Submit._take_over_and_commit
