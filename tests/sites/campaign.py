@@ -52,6 +52,7 @@ class SiteProcess:
 
     def kill_and_restart(self) -> None:
         self._manager.kill()
+        self._manager.stop()  # closes its pipe
         self._manager = ManagerProcess("--engine", self.engine, bind=self._bind)
 
     def cut_off(self, seconds: float) -> None:
