@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
 CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY", "ONEJOB_URL", "ONEJOB_GATE_KEY"})
-FILE_ONLY_FIELDS: Final = ("jwt", "providers", "windows")  # tables, which no variable can hold
+FILE_ONLY_FIELDS: Final = ("jwt", "providers", "sites", "windows")  # tables, which no variable can hold
 SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
 # CI system -> the variable that shows its presence, and the variables that form a key, in this order.
 CI_SYSTEMS: Final = {
@@ -205,6 +205,11 @@ def exposed_secrets(path: str) -> list[str]:
     table = _read_toml(path)
     jwt, engine = table.get("jwt"), str(table.get("engine", ""))
     secrets = ["jwt.secret"] if isinstance(jwt, dict) and jwt.get("secret") else []
+    sites = table.get("sites")
+    ledgers = sites.get("ledgers", {}) if isinstance(sites, dict) else {}
+    for name, site in ledgers.items() if isinstance(ledgers, dict) else ():
+        if isinstance(site, dict) and (site.get("gate_key") or "@" in str(site.get("managers"))):
+            secrets.append(f"sites.ledgers.{name}.gate_key")
     return secrets + (["engine with a password"] if engine and has_password(engine) else [])
 
 

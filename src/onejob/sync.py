@@ -183,6 +183,7 @@ class SyncLedger:
     wait = _blocking(AsyncLedger.wait)
     wait_at_most = _blocking(AsyncLedger.wait_at_most)
     log_lines = _blocking(AsyncLedger.log_lines)
+    sites = _blocking(AsyncLedger.sites)
     failures = _blocking(AsyncLedger.failures)
     overview = _blocking(AsyncLedger.overview)
     workers = _blocking(AsyncLedger.workers)

@@ -29,6 +29,7 @@ class OlderSubmit(SubmissionCommand, frozen=True, gc=False, kw_only=True, tag="S
 
     callback: ClassVar[str] = ""
     precondition: ClassVar[None] = None
+    sites: ClassVar[None] = None
     decide = Submit.decide
     _create = Submit._create
     _take_over_and_commit = Submit._take_over_and_commit

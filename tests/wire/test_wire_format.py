@@ -11,6 +11,7 @@ from onejob.core.command import CommandBase, Precondition
 from onejob.core.facts import KINDS, Attachment, KeyConflict
 from onejob.core.quota import KeyLimit
 from onejob.core.replies import Defect, Found, Missing, Reason, Refused, Reply
+from onejob.core.sites import SiteAnswer, SiteTargets
 from onejob.core.submit import JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
 from onejob.engine import Backlog, JobCount, Query, ReadyCount
@@ -29,6 +30,8 @@ NESTED: tuple[type[Struct], ...] = (
     Backlog,
     JobCount,
     ReadyCount,
+    SiteTargets,
+    SiteAnswer,
 )
 
 

@@ -56,6 +56,7 @@ from onejob.http.schemas.jobs import (
     KeyOut,
     KeysOut,
     SingleJobOut,
+    SitesOut,
     SubmitOut,
     WarningOut,
     event_out,
@@ -63,6 +64,7 @@ from onejob.http.schemas.jobs import (
     job_out,
     key_out,
     key_summary_out,
+    sites_out,
     warnings_out,
 )
 from onejob.http.schemas.overview import (
@@ -215,6 +217,7 @@ class EngineBackend:
     cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
     resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
     input = _ledger_method(SyncLedger.input, lambda data, _: Raw(data))
+    sites = _ledger_method(SyncLedger.sites, sites_out)
     failures = _ledger_method(SyncLedger.failures, _failures_out)
     result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
     logs = _ledger_method(SyncLedger.log_lines, _logs_out)
@@ -323,6 +326,7 @@ class ServerBackend:
     cancel = _request_method(requests.cancel_call, SingleJobOut)
     resolve = _request_method(requests.resolve_call, SingleJobOut)
     input = _request_method(requests.input_call, Raw)
+    sites = _request_method(requests.sites_call, SitesOut)
     failures = _request_method(requests.failures_call, FailuresOut)
     result = _request_method(requests.result_call, Raw)
     logs = _request_method(requests.logs_call, LogsOut)

@@ -26,7 +26,7 @@ from onejob.core.limits import to_micros, to_units
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.work import Resolution
-from onejob.http.schemas.jobs import EventOut, SingleJobOut
+from onejob.http.schemas.jobs import EventOut, SingleJobOut, SiteOut
 from onejob.http.schemas.sequences import SequenceOut
 from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
@@ -128,6 +128,7 @@ def submit(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceOut
         labels=dict(options.label) or None,
         estimated_cost=None if options.cost is None else to_units(to_micros("estimated_cost", options.cost)),
         reservation=options.reservation,
+        sites=options.site,
     )
     if options.client is not None or options.sequence is not None:
         sequenced = _sequenced_submission(options, submission)
@@ -178,6 +179,7 @@ class JobDetails(SingleJobOut, frozen=True, rename="camel", omit_defaults=True):
 
     failures: list[EventOut] = []  # noqa: RUF012 - never changed
     steps: list[StepOut] = []  # noqa: RUF012 - never changed
+    sites: list[SiteOut] = []  # noqa: RUF012 - never changed
 
 
 def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
@@ -186,7 +188,8 @@ def job(options: Namespace) -> Callable[[Backend], JobDetails | Raw]:
             return backend.input(options.id)
         found = wait_for_end(backend, options.id, timeout=None) if options.wait else backend.job(options.id)
         failures = _find_failures(backend, options.id) if found.job.error else []
-        return JobDetails(found.request_id, found.job, failures, _find_steps(backend, options.id))
+        sites = backend.sites(options.id).sites if options.sites else []
+        return JobDetails(found.request_id, found.job, failures, _find_steps(backend, options.id), sites)
 
     return show
 
@@ -217,6 +220,8 @@ def render_job_or_input(screen: Screen, response: JobDetails | Raw) -> str:
         lines += ["", *render.failure_lines(screen, response.failures)]
     if response.steps:
         lines += ["", *render.step_lines(screen, response.steps)]
+    if response.sites:
+        lines += ["", *render.site_lines(screen, response.sites)]
     return "\n".join(lines)
 
 

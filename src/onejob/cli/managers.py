@@ -131,7 +131,9 @@ def run_gatekey(ledger: SyncLedger, options: Namespace) -> GateKeyCommandOut:
     match options.subcommand:
         case "create":
             lifetime: timedelta | None = options.expires
-            made = ledger.run(keys.create(options.name, tenants=options.for_tenant, lifetime=lifetime))
+            made = ledger.run(
+                keys.create(options.name, tenants=options.for_tenant, lifetime=lifetime, is_site=options.site)
+            )
             return _new_key_out(made)
         case "rotate":
             return _new_key_out(ledger.run(keys.rotate(options.id, overlap=options.overlap)))
@@ -164,7 +166,8 @@ def _gate_key_lines(screen: Screen, key: GateKeyView) -> list[str]:
 
 
 def _tenants(key: GateKeyView) -> str:
-    return ", ".join(map(sanitize, key.tenants)) or "all"
+    tenants = ", ".join(map(sanitize, key.tenants)) or "all"
+    return f"{tenants} (site)" if key.is_site else tenants
 
 
 def _status(screen: Screen, key: GateKeyView) -> str:

@@ -220,6 +220,9 @@ def _add_submit(commands: Subparsers) -> None:
     )
     command.add_argument("--cost", metavar="AMOUNT", help="the estimated cost, as 12.50")
     command.add_argument("--reservation", metavar="ID", help="a slot that was reserved for the job")
+    command.add_argument(
+        "--site", action="append", metavar="NAME", help="a data centre that runs it; may be repeated, needs --url"
+    )
     _add_ci_arguments(command)
     _add_target_arguments(command)
 
@@ -258,6 +261,7 @@ def _add_job_commands(commands: Subparsers) -> None:
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
             command.add_argument("--input", action="store_true", help="print its input instead, as JSON; for operators")
+            command.add_argument("--sites", action="store_true", help="show how it stands at each of its data centres")
         else:
             _add_verb_key_argument(command)
         _add_target_arguments(command)
@@ -509,6 +513,9 @@ def _add_gate_key_commands(commands: Subparsers) -> None:
     create.add_argument("name", metavar="NAME", help="the name of the gate or of its site")
     create.add_argument(
         "--for-tenant", action="append", default=[], metavar="TENANT", help="may be repeated; default: all tenants"
+    )
+    create.add_argument(
+        "--site", action="store_true", help="for another data centre that delivers jobs here, and may do nothing else"
     )
     create.add_argument("--expires", type=parse_duration, metavar="DURATION", help="default: never")
     listing = _add_command(subcommands, "list", "List the gate keys of a ledger.", "onejob gatekey list")

@@ -17,7 +17,7 @@ from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.views import SequenceOutcome
 from onejob.core.work import FIRST_EVENTS_MAX
-from onejob.http.schemas.jobs import EventOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut
+from onejob.http.schemas.jobs import EventOut, JobOut, JobsOut, KeyOut, KeysOut, SingleJobOut, SiteOut
 from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
 from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
@@ -198,6 +198,20 @@ def step_lines(screen: Screen, steps: Sequence[StepOut]) -> list[str]:
         for step in steps
     ]
     return table_lines(screen, ("STEP", "STATE", "RUNS", "BEGAN", "ENDED"), rows)
+
+
+def site_lines(screen: Screen, sites: Sequence[SiteOut]) -> list[str]:
+    rows = [
+        (
+            one.site,
+            sanitize(one.state or "no answer yet"),
+            "" if one.at is None else screen.time(one.at),
+            one.on_its_way or "",
+            sanitize(one.error or ""),
+        )
+        for one in sites
+    ]
+    return table_lines(screen, ("SITE", "STATE", "ANSWERED", "ON ITS WAY", "ERROR"), rows)
 
 
 def _step_end(screen: Screen, step: StepOut) -> str:

@@ -146,6 +146,21 @@ class EventModel(ResponseModel, frozen=True, rename="camel"):
     detail: str = ""
 
 
+class SiteModel(ResponseModel, frozen=True, rename="camel"):
+    """How a job stands at one of its data centres, as far as the server has heard."""
+
+    site: str
+    state: str | None = None  # of the job there, `other job`, `refused` or `unknown`; None: it has not answered
+    at: datetime | None = None
+    on_its_way: str | None = None  # `submission` or `cancel`
+    error: str | None = None
+    error_at: datetime | None = None
+
+
+class SitesModel(ResponseModel, frozen=True, rename="camel"):
+    sites: list[SiteModel]
+
+
 class FailuresModel(ResponseModel, frozen=True, rename="camel"):
     failures: list[EventModel]
 

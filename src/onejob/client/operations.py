@@ -309,6 +309,10 @@ class ClientOperations:
         """The job's input as JSON; for operators."""
         return bytes((yield from self._send(requests.input_call(job_id))))
 
+    def sites(self, job_id: str) -> Operation[list[models.SiteModel]]:
+        """How the job stands at each of its data centres, as far as the server has heard; empty: it has none."""
+        return (yield from self._send(requests.sites_call(job_id))).sites
+
     def failures(self, job_id: str) -> Operation[list[models.EventModel]]:
         """The failed attempts of a job whose exception had a message, which is `detail`; for operators."""
         return (yield from self._send(requests.failures_call(job_id))).failures

@@ -1,6 +1,6 @@
 """Every request that a client sends. Key and bytes are fixed here, before anything is sent or stored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
@@ -40,6 +40,7 @@ class SubmitOptions(TypedDict, total=False):
     estimated_cost: int | float | Decimal | None
     reservation: str | None
     callback: str | None
+    sites: Sequence[str] | None
 
 
 class SubmissionLike(Protocol):
@@ -243,6 +244,10 @@ def input_call(job_id: str) -> Call[Raw]:
     return _get(f"{_job_path(job_id)}/input", Raw)
 
 
+def sites_call(job_id: str) -> Call[models.SitesModel]:
+    return _get(f"{_job_path(job_id)}/sites", models.SitesModel)
+
+
 def failures_call(job_id: str) -> Call[models.FailuresModel]:
     return _get(f"{_job_path(job_id)}/failures", models.FailuresModel)
 
@@ -428,7 +433,7 @@ def _job_body(submission: SubmissionLike) -> dict[str, Any]:
     timeout: timedelta | None = getattr(submission, "timeout", None)
     run_at = getattr(submission, "run_at", None)
     labels, ttl = getattr(submission, "labels", None), _ttl(submission)
-    callback = getattr(submission, "callback", None)
+    callback, sites = getattr(submission, "callback", None), getattr(submission, "sites", None)
     body = {
         "type": submission.type,
         "input": Raw(data),
@@ -443,6 +448,7 @@ def _job_body(submission: SubmissionLike) -> dict[str, Any]:
         "estimatedCost": getattr(submission, "estimated_cost", None),
         "reservation": getattr(submission, "reservation", None),
         "callback": None if callback is None else {"url": callback},
+        "sites": None if sites is None else list(sites),
     }
     return {name: value for name, value in body.items() if value is not None}
 

@@ -37,8 +37,8 @@ pytest.register_assert_rewrite(
         f"{__name__}.{module}"
         for module in (
             "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "late_commands",
-            "mixed_batches", "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "steps",
-            "tenants", "time", "values", "work", "world",
+            "mixed_batches", "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "sites",
+            "steps", "tenants", "time", "values", "work", "world",
         )
     )
 )  # fmt: skip
@@ -60,6 +60,7 @@ from .quotas import QuotaRules  # noqa: E402
 from .races import RaceRules  # noqa: E402
 from .retries import RetryRules  # noqa: E402
 from .sequences import SequenceRules  # noqa: E402
+from .sites import SiteRules  # noqa: E402
 from .steps import StepRules  # noqa: E402
 from .tenants import TenantRules  # noqa: E402
 from .time import TimeRules  # noqa: E402
@@ -87,6 +88,7 @@ class EngineContract(
     QuotaRules,
     RaceRules,
     SequenceRules,
+    SiteRules,
     StepRules,
     TenantRules,
     TimeRules,

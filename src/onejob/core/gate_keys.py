@@ -35,6 +35,7 @@ class GateKey(Struct, frozen=True):
     rotated_at: int = 0
     revoked_at: int = 0
     revoked_by: str = ""
+    is_site: bool = False  # of another data centre: it may deliver jobs and ask for them, and nothing else
 
     def may_act_for(self, tenant: str | None) -> bool:
         """`None`: for no tenant in particular."""
@@ -64,10 +65,20 @@ def gate_key_policy_name(key_id: str) -> str:
 
 
 def new_gate_key(
-    *, id: str, name: str, secret: str, by: str, now: int, tenants: tuple[str, ...] = (), lifetime_ms: int = 0
+    *,
+    id: str,
+    name: str,
+    secret: str,
+    by: str,
+    now: int,
+    tenants: tuple[str, ...] = (),
+    lifetime_ms: int = 0,
+    is_site: bool = False,
 ) -> GateKey:
     if len(tenants) > TENANTS_MAX:
         raise Invalid("tenants", f"a gate key names at most {TENANTS_MAX} tenants; create several")
+    if is_site and not tenants:
+        raise Invalid("tenants", "the key of a site names the tenants that it delivers for; give them")
     return GateKey(
         id=id,
         name=checked_name("name", name),
@@ -76,6 +87,7 @@ def new_gate_key(
         created_by=by,
         tenants=tuple(sorted({checked_name("tenant", tenant) for tenant in tenants})),
         expires_at=now + lifetime_ms if lifetime_ms else 0,
+        is_site=is_site,
     )
 
 

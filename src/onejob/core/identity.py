@@ -30,6 +30,7 @@ GLOBAL_SCOPE = "queue"
 TYPE_QUEUE_SCOPE = "type:queue"
 API_KEY_USER_PREFIX = "api_key:"  # the namespace of the users that are API keys; no token may claim a user in it
 CALLBACK_TYPE = "onejob.callback"  # see callback.py; only the service creates and runs these jobs
+SITE_TYPE_PREFIX = "onejob.site."  # see sites.py; the same
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
 SYSTEM_TENANT = ""  # owns what belongs to no tenant; no caller can name it
 SLOT_NONCE_BYTES = 16
@@ -118,7 +119,7 @@ def checked_name(what: str, text: str) -> str:
     """The name of a tenant, user, type or scope, if it is 1 to 100 printable characters."""
     if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
-    if text in RESERVED_NAMES:
+    if text in RESERVED_NAMES or text.startswith(SITE_TYPE_PREFIX):
         raise Invalid(what, f"{text!r} is reserved; choose another {what}")
     return text
 

@@ -14,6 +14,7 @@ from .facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Record, i
 from .identity import format_job_id
 from .quota import KeyLimit, QuotaCharge, QuotaRequest, charge, refuse_new_key
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
+from .sites import SiteTargets, add_site_deliveries, delivery_job_ids
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
 
 TTL_MS_DEFAULT = 24 * 3600 * 1000
@@ -247,18 +248,24 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     callback: str = ""  # the URL to notify when the job has ended; empty: none
     precondition: Precondition | None = None  # None: the credential was checked before
+    sites: SiteTargets | None = None  # the data centres to deliver it to; None: this ledger alone
 
     @property
     def footprint(self) -> Footprint:
         plain = super().footprint
         if self.callback:
             plain = replace(plain, jobs=(self.job_id, callback_job_id(self.job_id)))
+        if self.sites is not None:
+            plain = replace(plain, jobs=plain.jobs + delivery_job_ids(self.job_id, len(self.sites.names)))
         return plain if self.precondition is None else replace(plain, precondition=self.precondition)
 
     def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
         record = facts.record
         if record is None or not is_live(record, now):
-            return self._create(record, facts, now)
+            step = self._create(record, facts, now)
+            if self.sites is None or not step.puts:
+                return step
+            return add_site_deliveries(self.sites, self.fingerprint, step, now)  # type: ignore[arg-type]  # it creates
         reply = self.reply_for_existing_key(record, facts, now)
         if reply is None:
             return self._take_over_and_commit(record, facts, now)

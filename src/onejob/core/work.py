@@ -33,6 +33,7 @@ from .facts import U64, Attachment, AttachmentKind, Fact, Job, Usage, next_versi
 from .identity import CALLER_TEXT_BYTES_MAX, format_job_id
 from .quota import QuotaRequest, charge, reservations_without_job, spending_changes, updated_usage
 from .replies import Cancelled, Claimed, Extended, Finished, Missing, Reason, Refused, Released, Resolved, Started
+from .sites import is_site_delivery, runs_elsewhere
 from .states import CLAIMABLE_STATES, ENDED_STATES, Delivery, JobState, Move, is_allowed, state_after
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -56,7 +57,7 @@ _ERROR_BYTES_MAX = 260  # of the 2 KiB of a job row
 _FINISH_DIGEST_BYTES = 8
 _VERB_KEY_DIGEST_BYTES = 6
 _VERB_KEY_BYTES = _VERB_KEY_DIGEST_BYTES + 1  # the digest, then verb and outcome in one byte
-_RELEASE_DIGEST = b"handed back"  # stored in place of a finish digest, so that a repeated release is recognised
+RELEASE_DIGEST = b"handed back"  # stored in place of a finish digest, so that a repeated release is recognised
 # The same for a lease that expired during an attempt: its holder may go on until the job is claimed again.
 LAPSE_DIGEST = b"lapsed"
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
@@ -109,7 +110,7 @@ class JobHolderCommand(JobCommand, frozen=True, gc=False, kw_only=True):
 
     def held_job(self, job: Job) -> Job | None:
         """The job as this holder has it, also after its lease; None if it was claimed again, reported or ended."""
-        if (job.token, job.holder) != (self.token, self.holder):
+        if (job.token, job.holder) != (self.token, self.holder) or runs_elsewhere(job):
             return None
         if job.state is JobState.RUNNING or (job.state is JobState.PENDING and not job.finish_digest):
             return job
@@ -196,7 +197,7 @@ class Release(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             return Step(Missing(now))
         held = self.held_job(job)
         if held is None:
-            is_repeated = (job.token, job.holder, job.finish_digest) == (self.token, self.holder, _RELEASE_DIGEST)
+            is_repeated = (job.token, job.holder, job.finish_digest) == (self.token, self.holder, RELEASE_DIGEST)
             return Step(Released(job, now) if is_repeated else self.stale_refusal(job, now))
         job = held
         running = job.state is JobState.RUNNING
@@ -204,7 +205,7 @@ class Release(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             message = "an at-most-once job that was started is not run again; finish it"
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
         attempts = job.attempts - running
-        released = released_job(job, now, delay_ms=self.delay_ms, finish_digest=_RELEASE_DIGEST, attempts=attempts)
+        released = released_job(job, now, delay_ms=self.delay_ms, finish_digest=RELEASE_DIGEST, attempts=attempts)
         return Step(Released(released, now), (released,))
 
 
@@ -365,6 +366,9 @@ class Cancel(VerbCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
+        if is_site_delivery(job):
+            message = "a delivery to a site cannot be cancelled; cancel its job, and every site is told"
+            return Step(Refused(Reason.NOT_ALLOWED, message, now))
         if (earlier := self.earlier_outcome(job)) is not None:
             is_same_verb = earlier.verb is Verb.CANCEL
             return Step(Cancelled(job, earlier.changed, now) if is_same_verb else self.key_reused_refusal(now))
@@ -419,6 +423,9 @@ class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
+        if is_site_delivery(job) or runs_elsewhere(job):
+            message = "this job runs at its sites; resolve it there, or submit again with a new key"
+            return Step(Refused(Reason.NOT_ALLOWED, message, now))
         verb = _RESOLUTION_VERBS[self.resolution]
         if (earlier := self.earlier_outcome(job)) is not None:
             return Step(Resolved(job, now) if earlier.verb is verb else self.key_reused_refusal(now))

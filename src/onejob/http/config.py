@@ -2,14 +2,17 @@
 
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Final, Literal, TypedDict
 
 from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.timestamps import parse_duration
+from onejob.core.sites import NO_SITES, Sites
+from onejob.core.timestamps import parse_duration, to_duration_ms
 from onejob.engines import is_multi_process
+from onejob.engines.remote.url import is_managers_url, parse_managers_url
 from onejob.ledger import URL_DEFAULT
 from onejob.ledger.key_limit import checked_live_keys_max
 from onejob.ledger.parse import parse_default_windows, parse_retention_ms
@@ -33,6 +36,17 @@ JWT_MEANINGS: Final = {
 }
 PROVIDER_MEANINGS: Final = {
     "prepare": "the function to call before a job of this provider may run, as `module:function`; none unless set"
+}
+SITES_MEANINGS: Final = {
+    "here": "the name of this data centre",
+    "delivery": "how long a submission is sent to a site that does not answer; afterwards it is `unknown` there. Keys of "
+    "submissions to sites are kept for at least twice as long",
+    "ledgers": "the other data centres, by name",
+}
+SITE_MEANINGS: Final = {
+    "managers": "the managers of that ledger, as `https://m1:8002,m2:8002`, with the files for TLS where needed",
+    "gate_key": "the credential for them, made there by `onejob gatekey create NAME --site --for-tenant TENANT`; never printed",
+    "gate_key_file": "the same, in a file of its own",
 }
 MEANINGS: Final = {
     "engine": "the URL of the store",
@@ -85,6 +99,7 @@ MEANINGS: Final = {
     "operators too; workers get the inputs of the jobs that they run in any case",
     "tracing": "whether submissions are traced with OpenTelemetry (`onejob[otel]`), and the trace context of requests and jobs "
     "is kept; a program that sets up OpenTelemetry must start the service, as `opentelemetry-instrument` does",
+    "sites": "the data centres that a submission may target; none unless set",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
 
@@ -96,6 +111,7 @@ class LedgerOptions(TypedDict):
     windows: dict[str, timedelta]
     retention: timedelta
     live_keys_max: int | None
+    sites: Sites
 
 
 def parse_networks(addresses: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -123,6 +139,42 @@ class ProviderConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A provider of cloud jobs."""
 
     prepare: str | None = None  # module:function
+
+
+class SiteConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ledger of another data centre."""
+
+    managers: str
+    gate_key: str | None = None
+    gate_key_file: str | None = None
+
+    def __post_init__(self) -> None:
+        if not is_managers_url(self.managers):
+            raise Invalid("sites", "a site is named by its managers, as https://m1:8002,m2:8002; write them")
+        parse_managers_url(self.managers)
+        if self.gate_key is not None and self.gate_key_file is not None:
+            raise Invalid("sites", "a site has a gate_key or a gate_key_file; give one of them")
+
+    def read_gate_key(self) -> str:
+        """Read again for every connection, so that a rotated one is found."""
+        if self.gate_key_file is not None:
+            return Path(self.gate_key_file).read_text().strip()
+        return self.gate_key or ""
+
+    def __repr__(self) -> str:
+        return "SiteConfig(...)"  # it has a credential
+
+
+class SitesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """This data centre and the others."""
+
+    here: str
+    delivery: str = "3d"
+    ledgers: dict[str, SiteConfig] = {}
+
+    def to_sites(self) -> Sites:
+        delivery_ms = to_duration_ms("sites", parse_duration("sites", self.delivery))
+        return Sites(here=self.here, others=tuple(self.ledgers), delivery_ms=delivery_ms)
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,6 +214,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     callbacks: CallbackScope = "none"
     hide_payloads: bool = False
     tracing: bool = False
+    sites: SitesConfig | None = None
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
@@ -210,4 +263,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         parse_default_windows(window, windows)
         parse_retention_ms("job_retention", retention)
         live_keys_max = checked_live_keys_max(self.live_keys_max)
-        return LedgerOptions(window=window, windows=windows, retention=retention, live_keys_max=live_keys_max)
+        sites = NO_SITES if self.sites is None else self.sites.to_sites()
+        return LedgerOptions(
+            window=window, windows=windows, retention=retention, live_keys_max=live_keys_max, sites=sites
+        )

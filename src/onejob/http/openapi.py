@@ -122,6 +122,8 @@ def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[di
     components["ErrorOut"]["properties"]["code"]["enum"] = list(HTTP_API_CODES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
+    if config.sites is None and "SubmitBody" in components:
+        del components["SubmitBody"]["properties"]["sites"]
         del components["CallbackBody"]
     _split_batch_item_schema(components)
     _split_sequence_schema(components)

@@ -32,6 +32,7 @@ from .logs import Log, log_durability_warning, log_loop_exception, log_security_
 from .origins import CorsMiddleware, is_loopback
 from .rate_limit import RateLimiter
 from .server.connection import connection_class
+from .site_delivery import site_delivery
 
 BACKLOG = 2048
 OPEN_FILES_WANTED = 65_536
@@ -109,7 +110,11 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         with bind_socket(config.host, config.port) as listener:
-            async with open_service_ledger(config) as ledger, callback_delivery(ledger, config):
+            async with (
+                open_service_ledger(config) as ledger,
+                callback_delivery(ledger, config),
+                site_delivery(ledger, config),
+            ):
                 info = ledger.runtime.engine_info
                 config = adopt_ledger_settings(config, info)
                 async with leased_rate_limiter(config, info) as limiter:

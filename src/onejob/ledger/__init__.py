@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
+from onejob.core.sites import NO_SITES, Sites
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability, Engine
@@ -123,6 +124,7 @@ def open(
     live_keys_max: int | None = None,
     sweep: bool = True,
     coalesce: bool = False,
+    sites: Sites = NO_SITES,
     clock: Clock | None = None,
     ids: Ids | None = None,
     tracing: "Tracing | bool" = False,
@@ -131,7 +133,7 @@ def open(
 
     A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket). Ended
     jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no new ones. `coalesce` makes larger batches.
-    `tracing` traces submissions and attempts by OpenTelemetry; True: with its global provider.
+    `tracing` traces submissions and attempts by OpenTelemetry; True: with its global provider. Submissions may name `sites`.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
     build_runtime = partial(
@@ -146,13 +148,14 @@ def open(
         tracing=_load_tracing(tracing),
     )
 
-    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sweep=sweep))
+    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sites, sweep=sweep))
 
 
 async def _open_ledger(
-    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, *, sweep: bool
+    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, sites: Sites, *, sweep: bool
 ) -> Ledger:
     runtime = build_runtime(await open_engine(url, clock=clock))
+    runtime.sites = sites
     if sweep:
         runtime.start_maintenance()
     return Ledger(runtime, caller)

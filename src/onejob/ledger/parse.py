@@ -1,7 +1,7 @@
 """Parse a caller's arguments into commands: checked once here, trusted afterwards."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypedDict, TypeVar
@@ -27,6 +27,7 @@ from onejob.core.identity import (
 from onejob.core.key import KeyLike, checked_key
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.reserve import Reserve
+from onejob.core.sites import NO_SITES, Sites, fingerprint_with_sites
 from onejob.core.states import Delivery
 from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN, Submit
 from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
@@ -90,6 +91,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     estimated_cost: Amount | None = None
     reservation: str | None = None
     callback: str | None = None  # the URL to notify when the job has ended
+    sites: Sequence[str] | None = None  # the data centres that run it; None: this ledger alone
 
 
 class JobOptions(TypedDict, total=False):
@@ -112,6 +114,7 @@ class SubmissionOptions(JobOptions, total=False):
     scope: str | None
     reservation: str | None
     callback: str | None
+    sites: Sequence[str] | None
 
 
 def list_options(method: Method) -> Method:
@@ -159,8 +162,29 @@ def build_submit(
     *,
     windows: DefaultWindows = STANDARD_WINDOWS,
     traceparent: str = "",
+    sites: Sites = NO_SITES,
 ) -> Submit:
     """Check a submission and make its command; raises Invalid for the first value that is wrong."""
+    command = _build_local_submit(submission, caller, job_id, precondition, windows, traceparent)
+    return command if submission.sites is None else _with_sites(command, submission.sites, sites)
+
+
+def _with_sites(command: Submit, names: Sequence[str], sites: Sites) -> Submit:
+    if not command.record_id:
+        raise Invalid("sites", "a submission to sites needs an idempotency key, by which they know it again; give one")
+    checked = sites.checked_names(names)
+    digest = fingerprint_with_sites(command.fingerprint, checked)
+    return replace(command, fingerprint=digest, sites=sites.targets(checked))
+
+
+def _build_local_submit(
+    submission: Submission,
+    caller: Caller,
+    job_id: bytes,
+    precondition: Precondition | None,
+    windows: DefaultWindows,
+    traceparent: str,
+) -> Submit:
     scope = resolve_scope(type := checked_name("type", submission.type), submission.scope)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
@@ -232,10 +256,13 @@ def build_reserve(
     traceparent: str = "",
 ) -> Reserve:
     """The same checks and the same fingerprint as for `build_submit`."""
+    if submission.sites is not None:
+        raise Invalid("sites", "the job of a held key runs here alone; leave its sites out, or use submit")
     fields = asdict(build_submit(submission, caller, job_id, windows=windows, traceparent=traceparent))
     del fields["precondition"]
     if fields.pop("callback"):
         raise Invalid("callback", "a held key cannot have a callback; leave it out, or use submit")
+    del fields["sites"]
     return Reserve(**fields, holder=holder, lease_ms=lease_ms, wait_if_held=wait_if_held)
 
 

@@ -10,8 +10,9 @@ from onejob.core import identity
 from onejob.core.facts import Job, Kind, Record
 from onejob.core.identity import format_job_id, parse_job_id
 from onejob.core.key import KeyLike
-from onejob.core.lookup import LookUpKey
+from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.replies import Found
+from onejob.core.sites import SiteView, delivery_job_ids, is_site_delivery, to_site_views
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_ms
 from onejob.core.views import JobView, KeyHistory, to_key_history
@@ -105,6 +106,14 @@ class ReadOperations(LedgerBase):
         )
         query = wanted.to_query(caller.tenant, before=before, limit=max(1, min(limit, PAGE_MAX)))
         return to_job_page(await self._gate.scan(query))
+
+    async def sites(self, job_id: str) -> list[SiteView]:
+        """How a job stands at each of its data centres, as far as this ledger has heard; empty: it has none."""
+        job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
+        lookups = [LookUpJob(tenant=job.tenant, job_id=id) for id in delivery_job_ids(job.id)]
+        replies = await self._gate.execute(lookups)
+        deliveries = [reply.job for reply in replies if isinstance(reply, Found) and reply.job is not None]
+        return to_site_views(job, filter(is_site_delivery, deliveries), self._runtime.sites.here)
 
     async def input(self, job_id: str) -> bytes:
         """The job's input as JSON."""

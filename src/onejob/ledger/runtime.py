@@ -18,6 +18,7 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.replies import PolicyFound
 from onejob.core.reserve import UnansweredReservations
+from onejob.core.sites import NO_SITES, Sites
 from onejob.core.timestamps import to_utc
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
@@ -76,6 +77,8 @@ class TenantCounts(Struct, frozen=True):
 
 
 class Runtime:
+    sites: Sites = NO_SITES  # that a submission may name; set where the ledger is opened
+
     def __init__(
         self,
         engine: Engine,

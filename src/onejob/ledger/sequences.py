@@ -182,6 +182,8 @@ def _with_key_of_number(job: Submission, sequenced: SequencedSubmission, scope: 
         raise Invalid("jobs", f"{location}key, scope and window belong to the number; leave them out of its jobs")
     if job.callback is not None:
         raise Invalid("callback", f"{location}a number of a sequence has no callback; leave it out")
+    if job.sites is not None:
+        raise Invalid("sites", f"{location}a number of a sequence runs here alone; leave its sites out")
     if job.reservation is not None:
         raise Invalid("reservation", f"{location}a number of a sequence takes its slots itself; leave it out")
     return replace(

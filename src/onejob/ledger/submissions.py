@@ -200,9 +200,14 @@ class SubmissionOperations(LedgerBase):
         self, submission: Submission, precondition: Precondition | None = None, traceparent: str = ""
     ) -> Submit:
         runtime = self._runtime
-        job_id = runtime.ids.job_id()
         command = build_submit(
-            submission, self._caller, job_id, precondition, windows=runtime.windows, traceparent=traceparent
+            submission,
+            self._caller,
+            runtime.ids.job_id(),
+            precondition,
+            windows=runtime.windows,
+            traceparent=traceparent,
+            sites=runtime.sites,
         )
         return runtime.key_limit.apply(command)
 

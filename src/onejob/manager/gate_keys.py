@@ -39,6 +39,7 @@ class GateKeyView(Struct, frozen=True, rename="camel"):
     id: str
     name: str
     tenants: tuple[str, ...]
+    is_site: bool
     created_at: datetime
     created_by: str
     expires_at: datetime | None
@@ -61,7 +62,9 @@ class GateKeys:
         self._ids = ids
         self._actor = actor
 
-    async def create(self, name: str, *, tenants: Sequence[str] = (), lifetime: timedelta | None = None) -> NewGateKey:
+    async def create(
+        self, name: str, *, tenants: Sequence[str] = (), lifetime: timedelta | None = None, is_site: bool = False
+    ) -> NewGateKey:
         lifetime_ms = 0 if lifetime is None else to_duration_ms("lifetime", lifetime)
         for _ in range(_ATTEMPTS_MAX):
             key_id, secret = self._ids.nonce()[:KEY_ID_CHARS], self._ids.secret()
@@ -76,6 +79,7 @@ class GateKeys:
                 now=before.at,
                 tenants=tuple(tenants),
                 lifetime_ms=lifetime_ms,
+                is_site=is_site,
             )
             if await self._try_write(key, ABSENT):
                 self._audit("create", key)
@@ -173,6 +177,7 @@ def _to_view(key: GateKey) -> GateKeyView:
         id=key.id,
         name=key.name,
         tenants=key.tenants,
+        is_site=key.is_site,
         created_at=to_utc(key.created_at),
         created_by=key.created_by,
         expires_at=to_utc(key.expires_at) if key.expires_at else None,

@@ -21,6 +21,7 @@ from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import Forget
 from onejob.core.replies import AnyReply, KeySettled
+from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, LedgerSettings, Query
 from onejob.engines.batcher import Batcher, Pending, collect_results
@@ -55,6 +56,7 @@ from .gate_keys import GateKeys
 
 CREDENTIAL_SECONDS_MAX = 1.0  # a revoked gate credential is accepted no longer than this
 COMMANDS_MAX = 10_000
+SITE_COMMANDS = (Submit, LookUpJob)  # CancelAtSite is a Submit
 _CREDENTIALS_MAX = 1000
 _DISTANCE_PROBES = 3
 _PROBE = LookUpJob(tenant=SYSTEM_TENANT, job_id=bytes(16))
@@ -246,20 +248,20 @@ class ManagerIdempotencyLedger:
         query = self._codec.decode_query(body)
         if isinstance(query, NotUnderstood):
             raise RequestError(STATUS_UNAVAILABLE, query.message)
-        if not key.may_act_for(_tenant_of(query)):
+        if key.is_site or not key.may_act_for(_tenant_of(query)):
             raise _not_allowed(key)
         return encode_page(await self._batcher.scan(query))
 
     async def _barrier(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: BarrierRequest = decode_struct(body, BarrierRequest)
-        if not key.may_act_for(request.tenant):
+        if key.is_site or not key.may_act_for(request.tenant):
             raise _not_allowed(key)
         await self._batcher.barrier(request.tenant, request.user)
         return b""
 
     async def _grant_tokens(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: TokenRequest = decode_struct(body, TokenRequest)
-        if not key.may_act_for(request.tenant):
+        if key.is_site or not key.may_act_for(request.tenant):
             raise _not_allowed(key)
         grant: TokenGrant = self._rates.grant(request)
         return encode_struct(grant)
@@ -335,6 +337,10 @@ class RateShares:
 def _check_allowed(command: Command[Any], key: GateKey) -> None:
     if not key.may_act_for(command.tenant):
         raise _not_allowed(key)
+    if key.is_site and not isinstance(command, SITE_COMMANDS):
+        raise RequestError(
+            STATUS_FORBIDDEN, f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
+        )
     # A gate must not make credentials for other gates, under their name or under another.
     if command.tenant == SYSTEM_TENANT and isinstance(command, SetPolicy):
         is_named_right = command.policy_id == policy_id(command.tenant, command.name)

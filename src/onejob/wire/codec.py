@@ -19,6 +19,7 @@ from onejob.core import (
     replies,
     reserve,
     sequence,
+    site_delivery,
     slots,
     submit,
     work,
@@ -61,6 +62,7 @@ COMMANDS: Final[tuple[type[Struct], ...]] = (
     work.Claim, work.Start, work.Extend, work.Release, work.Finish, work.Cancel, work.Resolve,
     maintenance.Expire, maintenance.Maintain, maintenance.Forget, maintenance.Purge, maintenance.CountHits,
     maintenance.ExpirePolicy, activity.AddActivity, memo.BeginStep, memo.FinishStep, memo.LookUpMemo,
+    site_delivery.CancelAtSite, site_delivery.ReportDelivery,
 )  # fmt: skip
 QUERIES: Final[tuple[type[Struct], ...]] = (
     ListJobs, ListFacts, ListAttachments, ListDueFacts, ListReadyJobs, ListBacklogs, ListInputs, ListLeasedJobs,

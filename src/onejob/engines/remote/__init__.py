@@ -36,6 +36,7 @@ from onejob.wire.messages import (
     BODY_BYTES_MAX,
     RESULT,
     SILENCE_SECONDS_MAX,
+    STATUS_FORBIDDEN,
     BarrierRequest,
     NotUnderstood,
     TokenGrant,
@@ -57,6 +58,10 @@ _LATE_COPIES_SECONDS_MAX = 10.0
 _TOO_LATE = "the command took too long to reach its store, and nothing was done; repeat"
 
 log = logging.getLogger("onejob")
+
+
+class TenantRefused(Unavailable):
+    """The credential may not act for the tenant of the commands, or not send these commands: nothing was done."""
 
 
 class RemoteEngine(EngineBase):
@@ -84,9 +89,10 @@ class RemoteEngine(EngineBase):
         clock: Clock | None = None,
         codec: WireCodec | None = None,
         silence_seconds_max: float = SILENCE_SECONDS_MAX,
+        gate_key: str | None = None,  # None: that of the environment
     ) -> "RemoteEngine":
         """Refuses managers that do not belong together; it is enough that one of them is reached."""
-        parsed = parse_managers_url(url, read_gate_key())
+        parsed = parse_managers_url(url, read_gate_key() if gate_key is None else gate_key)
         engine = cls(parsed, clock or SystemClock(), codec or WireCodec(), silence_seconds_max)
         await engine.peers.look_around()
         try:
@@ -266,6 +272,8 @@ class RemoteEngine(EngineBase):
             self.peers.give_back(manager, connection)
             if error.failure.is_unknown:
                 raise NoAnswer(str(error)) from error
+            if error.status == STATUS_FORBIDDEN:  # the same at all managers, and other tenants are not concerned
+                raise TenantRefused(f"nothing was done: {error}") from error
             raise self.peers.refusal(manager, error) from error
         self.peers.give_back(manager, connection)
         return answer

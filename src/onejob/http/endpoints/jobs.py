@@ -33,11 +33,13 @@ from onejob.http.schemas.jobs import (
     JobsOut,
     RawBatchBody,
     SingleJobOut,
+    SitesOut,
     SubmitBody,
     SubmitOut,
     VerdictOut,
     event_out,
     job_out,
+    sites_out,
     submit_out,
 )
 from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
@@ -150,6 +152,11 @@ def _check_payloads_shown(request: Request) -> None:
         raise Forbidden("this server hides inputs and messages of exceptions (hide_payloads); ask who runs it")
 
 
+async def get_sites(request: Request) -> Response:
+    request.query()
+    return json_response(200, sites_out(await request.ledger.sites(request.path_params[0]), request.id))
+
+
 async def get_logs(request: Request) -> Response:
     query = request.query("offset", "limit")
     page = await request.ledger.log_lines(
@@ -184,6 +191,7 @@ def build_submission(body: SubmitBody, key: str | None, *, callbacks: CallbackSc
         estimated_cost=None if cost is None else round_to_micro(cost),
         reservation=body.reservation,
         callback=None if body.callback is None else body.callback.url,
+        sites=body.sites,
     )
 
 
@@ -368,6 +376,16 @@ RESULT_ROUTES = (
         "Get the messages of the exceptions that failed a job's attempts; for operators",
         None,
         FailuresOut,
+        errors=("NOT_FOUND",),
+    ),
+    Route(
+        "GET",
+        "/api/jobs/{id}/sites",
+        get_sites,
+        Permission.READ,
+        "Get how a job stands at each of its data centres, as far as they have answered",
+        None,
+        SitesOut,
         errors=("NOT_FOUND",),
     ),
     Route(

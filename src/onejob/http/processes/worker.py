@@ -34,6 +34,7 @@ from onejob.http.serve import (
     run_loop,
     uvicorn_config,
 )
+from onejob.http.site_delivery import site_delivery
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
 
@@ -242,7 +243,7 @@ async def run_server_process(channel_socket: socket.socket, listeners_socket: so
         async with open_service_ledger(config, sweep=False) as ledger:
             ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
             leased = leased_rate_limiter(config, ledger.runtime.engine_info)
-            async with callback_delivery(ledger, config), leased as limiter:
+            async with callback_delivery(ledger, config), site_delivery(ledger, config), leased as limiter:
                 if listeners := await request_listeners(channel, listeners_socket, worker_config.listener_count):
                     await ServerProcess(worker_config, channel, listeners, ledger, stderr_log, limiter).run()
         await channel.close()

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import asdict, force_setattr
 
 from onejob.core.replies import LimitName, LimitWarning, Outcome
+from onejob.core.sites import SiteView
 from onejob.core.states import Delivery, IdempotencyStatus, JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, KeyHistory, Receipt
@@ -26,6 +27,7 @@ from .types import (
     RequestBody,
     ReservationId,
     ResponseBody,
+    SiteNames,
     TimeoutSeconds,
     Timestamp,
     UtcTimestamp,
@@ -52,6 +54,7 @@ class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields
     estimated_cost: Money | None = None
     reservation: ReservationId | None = None
     callback: CallbackBody | None = None
+    sites: SiteNames | None = None
 
     def __post_init__(self) -> None:
         if type(self.priority) is float or type(self.max_attempts) is float:
@@ -170,6 +173,22 @@ class FailuresOut(ResponseBody, frozen=True, rename="camel"):
 
     request_id: str
     failures: list[EventOut]
+
+
+class SiteOut(ResponseBody, frozen=True, rename="camel"):
+    """How a job stands at one of its data centres, as far as this service has heard."""
+
+    site: str
+    state: str | None  # of the job there, `other job`, `refused` or `unknown`; null: it has not answered
+    at: UtcTimestamp | None  # when it answered
+    on_its_way: str | None  # `submission` or `cancel`, until the site has confirmed it
+    error: str | None  # why the latest attempt to reach it failed
+    error_at: UtcTimestamp | None
+
+
+class SitesOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    sites: list[SiteOut]
 
 
 class EventGapOut(ResponseBody, frozen=True, rename="camel"):
@@ -304,6 +323,11 @@ def key_out(history: KeyHistory, request_id: str) -> KeyOut:
             KeyConflictOut(to_utc(one.at), one.actor, list(one.paths)) for one in history.recent_conflicts
         ],
     )
+
+
+def sites_out(views: Iterable[SiteView], request_id: str) -> SitesOut:
+    sites = [SiteOut(one.site, one.state, one.at, one.on_its_way, one.error, one.error_at) for one in views]
+    return SitesOut(request_id, sites)
 
 
 def event_out(event: Event) -> EventOut:

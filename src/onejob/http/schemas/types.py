@@ -11,6 +11,7 @@ from onejob.core.errors import Invalid
 from onejob.core.identity import CLIENT_ID_CHARS_MAX, NAME_CHARS_MAX, RESERVED_NAMES, UUID_PATTERN
 from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX, UNITS_MAX
+from onejob.core.sites import SITES_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
 from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
 from onejob.ledger.parse import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
@@ -97,6 +98,15 @@ CallbackUrl = Annotated[
             "maxLength": CALLBACK_URL_CHARS_MAX,
             "pattern": '^https?://[A-Za-z0-9.-]+(?::[1-9][0-9]{0,3})?/[!-"$-~]*$',
         },
+    ),
+]
+
+
+SiteNames = Annotated[
+    list[str],
+    Meta(
+        description="The data centres that run the job, if the service has some; with an idempotency key.",
+        extra_json_schema={"minItems": 1, "maxItems": SITES_MAX, "uniqueItems": True},
     ),
 ]
 

@@ -1,0 +1,221 @@
+"""The commands of a delivery to a site: what is sent there, what its answer means, and what is stored of it at home.
+
+1. The submission is sent until the site has answered that it has the job, then only questions how the job stands.
+2. If the job was cancelled at home, `CancelAtSite` is sent instead. It stores the key with a cancelled job where the
+   submission has not arrived, so that a late copy of that finds it.
+3. A key that names another job at the site is a final answer: that job is neither taken for this one nor cancelled.
+4. Nothing is decided by the clock of a site. Windows are durations, and the home counts its own time.
+"""
+
+from hashlib import sha256
+from typing import Final
+
+from msgspec import json
+from msgspec.structs import replace
+
+from .callback import callback_job_id
+from .command import Facts, Footprint, Step
+from .facts import Fact, Job
+from .identity import SITE_TYPE_PREFIX
+from .lookup import LookUpJob
+from .replies import (
+    AnyReply,
+    Cancelled,
+    Conflict,
+    Created,
+    Finished,
+    Found,
+    InProgress,
+    Missing,
+    Refused,
+    Rejected,
+    Released,
+    Replayed,
+)
+from .sites import (
+    ANSWER_CHARS_MAX,
+    OTHER_JOB,
+    REFUSED,
+    UNKNOWN,
+    SiteAnswer,
+    SiteDelivery,
+    decode_answer,
+    delivery_job_ids,
+    move_after_sites,
+    runs_elsewhere,
+)
+from .states import ENDED_STATES, JobState, Move, is_allowed, state_after
+from .submit import ExistingKeyReply, Submit
+from .work import RELEASE_DIGEST, RETENTION_MS, JobHolderCommand, end_job, released_job, to_storable_text
+
+DELAY_MS_MIN: Final = 500
+DELAY_MS_MAX: Final = 15_000
+ACTOR: Final = "system:sites"
+_DIGEST_BYTES: Final = 8
+
+
+class CancelAtSite(Submit, frozen=True, gc=False, kw_only=True):
+    """Cancel a job at a site, whether its submission has arrived there or not. Another job under the key stays as it is."""
+
+    retention_ms: int = RETENTION_MS
+
+    def decide(self, facts: Facts, now: int) -> Step[Cancelled | Created | ExistingKeyReply]:  # type: ignore[override]  # a job that was created is cancelled
+        own = facts.jobs.get(self.job_id)  # its key may have been forgotten, and name another job since
+        step = super().decide(facts, now) if own is None else Step(Created(own, own.keep_until, now))
+        if not isinstance(step.reply, Created):
+            return step
+        job = step.reply.job
+        if not is_allowed(job.state, Move.CANCEL):
+            return Step(Cancelled(job, False, now))
+        end = end_job(job, None, now, move=Move.CANCEL, actor=self.actor, retention_ms=self.retention_ms)
+        if not step.puts:  # it had arrived
+            return Step(Cancelled(end.job, True, now), end.puts, attachments=end.attachments, trims=end.trims)
+        cancelled = replace(end.job, version=1)
+        puts: tuple[Fact, ...] = tuple(cancelled if fact.id == job.id else fact for fact in step.puts)
+        return Step(Cancelled(cancelled, True, now), puts, attachments=(*step.attachments, *end.attachments))
+
+
+def command_for_site(
+    delivery: SiteDelivery, answer: SiteAnswer, home: Job, input: bytes, now: int, *, record_id: bytes
+) -> Submit | LookUpJob | None:
+    """What to send now; None: nothing any more."""
+    is_cancelled = home.state is JobState.CANCELLED
+    has_job = bool(answer.state)
+    if now > (delivery.follow_until if has_job else delivery.deliver_until):
+        return None
+    if has_job and not is_cancelled:
+        return LookUpJob(tenant=home.tenant, job_id=home.id)
+    return (CancelAtSite if is_cancelled else Submit)(
+        job_id=home.id,
+        type=home.type,
+        input=input,
+        delivery=home.delivery,
+        priority=home.priority,
+        run_at=home.run_at,
+        attempts_max=delivery.attempts_max,
+        timeout_ms=home.timeout_ms,
+        labels=home.labels,
+        tenant=home.tenant,
+        record_id=record_id,
+        scope=home.scope,
+        key=home.key,
+        fingerprint=delivery.fingerprint,
+        actor=home.actor,
+        user=home.user,
+        ttl_ms=delivery.ttl_ms,
+    )
+
+
+def answer_after(reply: AnyReply, earlier: SiteAnswer, job_id: bytes, now: int) -> SiteAnswer:
+    """What a site's reply says about the job."""
+    match reply:
+        case Created(job) | Cancelled(job) | Found(job=Job() as job) if job.id == job_id:
+            return SiteAnswer(job.state, now)
+        case Conflict() | Rejected() | Replayed():
+            return SiteAnswer(OTHER_JOB, now)
+        case Refused(message=message):
+            return SiteAnswer(REFUSED, now, _shortened(message), now)
+        case Missing():
+            return SiteAnswer(UNKNOWN, now, "the site no longer has the job", now)
+        case InProgress():
+            return failed_answer(earlier, "the key is held by another submission there", now)
+    return failed_answer(earlier, str(getattr(reply, "message", type(reply).__name__)), now)
+
+
+def failed_answer(earlier: SiteAnswer, error: str, now: int, *, is_refused: bool = False) -> SiteAnswer:
+    """Nothing new was heard: what the site answered before stays."""
+    return replace(earlier, error=_shortened(error), error_at=now, is_refused=is_refused)
+
+
+def unknown_answer(earlier: SiteAnswer, now: int) -> SiteAnswer:
+    """The delivery is given up."""
+    return SiteAnswer(UNKNOWN, now, earlier.error or "it has not ended there in time", now)
+
+
+def delay_ms_after(created_at: int, now: int) -> int:
+    """A tenth of the age of the job: often at first, and every few seconds later."""
+    return min(max((now - created_at) // 10, DELAY_MS_MIN), DELAY_MS_MAX)
+
+
+def _shortened(text: str) -> str:
+    return to_storable_text(text[:ANSWER_CHARS_MAX])
+
+
+class ReportDelivery(JobHolderCommand, frozen=True, gc=False, kw_only=True):
+    """Store what a site answered. A final answer ends the delivery; the last one ends a job that does not run at home."""
+
+    home_id: bytes
+    deliveries: int
+    answer: SiteAnswer
+    retention_ms: int = RETENTION_MS
+
+    @property
+    def footprint(self) -> Footprint:
+        jobs = (self.home_id, callback_job_id(self.home_id), *delivery_job_ids(self.home_id, self.deliveries))
+        return Footprint(self.tenant, jobs=tuple(dict.fromkeys((*jobs, self.job_id))), follow_usage=True)
+
+    def decide(self, facts: Facts, now: int) -> Step[Finished | Released | Refused | Missing]:
+        delivery = facts.jobs.get(self.job_id)
+        if delivery is None:
+            return Step(Missing(now))
+        digest = sha256(self.answer.state.encode()).digest()[:_DIGEST_BYTES]
+        if (delivery.token, delivery.holder) == (self.token, self.holder):
+            if delivery.finish_digest == digest:
+                return Step(Finished(delivery, now))
+            if delivery.finish_digest == RELEASE_DIGEST:
+                return Step(Released(delivery, now))
+        if self.held_job(delivery) is None:
+            return Step(self.stale_refusal(delivery, now))
+        delivery = replace(delivery, progress=json.encode(self.answer).decode())
+        if not self.answer.is_final:
+            delay_ms = delay_ms_after(delivery.created_at, now)
+            released = released_job(delivery, now, delay_ms=delay_ms, finish_digest=RELEASE_DIGEST)
+            return Step(Released(released, now), (released,))
+        return self._finish(delivery, digest, facts, now)
+
+    def _finish(
+        self, delivery: Job, digest: bytes, facts: Facts, now: int
+    ) -> Step[Finished | Released | Refused | Missing]:
+        is_known = self.answer.state in frozenset(JobState)
+        end = end_job(
+            replace(delivery, state=state_after(delivery.state, Move.START)),
+            None,
+            now,
+            move=Move.SUCCEED if is_known else Move.FAIL,
+            actor=ACTOR,
+            retention_ms=self.retention_ms,
+            error="" if is_known else self.answer.error or self.answer.state,
+            finish_digest=digest,
+        )
+        jobs = dict(facts.jobs) | {delivery.id: end.job}
+        puts, attachments, trims = end.puts, end.attachments, end.trims
+        home = facts.jobs.get(self.home_id)
+        states = self._final_states(jobs)
+        if home is not None and states and home.state is JobState.RUNNING and runs_elsewhere(home):
+            move, error = move_after_sites(states)
+            home_end = end_job(
+                home,
+                facts.usage,
+                now,
+                move=move,
+                actor=ACTOR,
+                retention_ms=self.retention_ms,
+                error=error,
+                callback=facts.jobs.get(callback_job_id(home.id)),
+            )
+            puts, trims = (*puts, *home_end.puts), (*trims, *home_end.trims)
+            attachments = (*attachments, *home_end.attachments)
+        return Step(Finished(end.job, now), puts, attachments=attachments, trims=trims)
+
+    def _final_states(self, jobs: dict[bytes, Job]) -> dict[str, str]:
+        """The state at each site; empty while a delivery has not ended. One that was deleted counts as unknown."""
+        states: dict[str, str] = {}
+        for n, id in enumerate(delivery_job_ids(self.home_id, self.deliveries)):
+            job = jobs.get(id)
+            if job is None:
+                states[f"site {n + 1}"] = UNKNOWN
+            elif job.state not in ENDED_STATES:
+                return {}
+            else:
+                states[job.type.removeprefix(SITE_TYPE_PREFIX)] = decode_answer(job).state or UNKNOWN
+        return states

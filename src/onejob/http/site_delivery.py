@@ -1,0 +1,240 @@
+"""Delivers submissions to other data centres, and asks them how the jobs stand, over the wire of their managers.
+
+A delivery is a job of the home (core/sites.py), which this process claims, sends and reports. It is never started, so
+a claim that a crash interrupted can be taken by anybody once its lease has ended. Each site has a loop of its own: one that
+hangs delays no other. What is sent and what an answer means is decided in core/site_delivery.py.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+from msgspec import json
+
+from onejob.core.command import Command
+from onejob.core.facts import Job
+from onejob.core.identity import record_id
+from onejob.core.lookup import LookUpJob
+from onejob.core.replies import Found
+from onejob.core.site_delivery import (
+    ReportDelivery,
+    answer_after,
+    command_for_site,
+    failed_answer,
+    unknown_answer,
+)
+from onejob.core.sites import SiteAnswer, SiteDelivery, decode_answer, site_type
+from onejob.engine import Engine, ListBacklogs, ListInputs
+from onejob.engines.gate import Gate
+from onejob.engines.remote import RemoteEngine, TenantRefused
+from onejob.errors import OnejobError, PartlyDone, StoreRefused, Unavailable, Unknown
+from onejob.ids import Ids
+from onejob.ledger import Ledger
+from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
+
+from .config import ServiceConfig, SiteConfig
+
+DELIVERIES_AT_ONCE_MAX = 50  # with the largest inputs they fit into one request
+LEASE_MS = 20_000
+SECONDS_MAX = 10.0  # of a request to a site; it is repeated
+PAUSE_FIRST = 0.1
+PAUSE_MAX = 1.0
+
+log = logging.getLogger("onejob.http")
+
+
+@asynccontextmanager
+async def site_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
+    """Deliver to the sites of the settings inside this context."""
+    runtime = ledger.runtime
+    senders = [
+        SiteSender(name, site, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
+        for name, site in (config.sites.ledgers if config.sites is not None else {}).items()
+    ]
+    tasks = [asyncio.create_task(sender.run()) for sender in senders]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class PreparedDelivery(NamedTuple):
+    """A claimed delivery, and what is sent for it: None if nothing is."""
+
+    job: Job
+    delivery: SiteDelivery
+    earlier: SiteAnswer
+    at: int  # the time of the home
+    command: Command[Any] | None
+
+
+class SiteSender:
+    """The deliveries to one site."""
+
+    def __init__(self, name: str, site: SiteConfig, gate: Gate, ids: Ids, *, retention_ms: int) -> None:
+        self._name = name
+        self._types = (site_type(name),)
+        self._site = site
+        self._gate = gate
+        self._ids = ids
+        self._claims = Claims(gate, ids, retention_ms=retention_ms)
+        self._retention_ms = retention_ms
+        self._engine: Engine | None = None
+        self._is_lost = False
+
+    async def run(self) -> None:
+        pause = PAUSE_FIRST
+        try:
+            while True:
+                try:
+                    pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
+                except OnejobError as error:
+                    log.warning("delivery to site %s failed, will retry: %s", self._name, error)
+                    pause = PAUSE_MAX
+                except Exception:
+                    log.exception("delivery to site %s failed, will retry", self._name)
+                    pause = PAUSE_MAX
+                await asyncio.sleep(pause)
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        self._claims.close()
+        await self._disconnect()
+
+    async def deliver_ready(self) -> int:
+        """Deliver what is ready, some of each tenant; returns how many there were."""
+        count, after = 0, ""
+        while True:
+            page = await self._gate.scan(ListBacklogs(types=self._types, after=after))
+            for backlog in page.items:
+                if not backlog.wait_ms:
+                    count += await self._deliver_some(backlog.tenant)
+                after = backlog.tenant
+            if not page.more:
+                return count
+
+    async def _deliver_some(self, tenant: str) -> int:
+        request = ClaimRequest(
+            types=self._types,
+            holder=self._ids.holder(),
+            limit=DELIVERIES_AT_ONCE_MAX,
+            lease_ms=LEASE_MS,
+            tenant=tenant,
+        )
+        claimed = await self._claims.claim(request)
+        if claimed:
+            await self._deliver(tenant, claimed)
+        return len(claimed)
+
+    async def _deliver(self, tenant: str, claimed: Sequence[ClaimedJob]) -> None:
+        try:
+            engine = await self._connect()
+        except OnejobError as error:
+            answers = [_failed(one, error) for one in claimed]
+            prepared = [(one.job, json.decode(one.input, type=SiteDelivery)) for one in claimed]
+        else:
+            batch = await self._prepare(tenant, claimed, engine)
+            prepared = [(one.job, one.delivery) for one in batch]
+            answers = await self._send(engine, batch)
+        reports = [
+            ReportDelivery(
+                tenant=tenant,
+                job_id=job.id,
+                token=job.token,
+                holder=job.holder,
+                home_id=delivery.job_id,
+                deliveries=delivery.deliveries,
+                answer=answer,
+                retention_ms=self._retention_ms,
+            )
+            for (job, delivery), answer in zip(prepared, answers, strict=True)
+        ]
+        await self._gate.execute(reports)
+
+    async def _prepare(self, tenant: str, claimed: Sequence[ClaimedJob], engine: Engine) -> list[PreparedDelivery]:
+        """What to send, from the jobs as they are now."""
+        deliveries = [json.decode(one.input, type=SiteDelivery) for one in claimed]
+        replies = await self._gate.execute([LookUpJob(tenant=tenant, job_id=one.job_id) for one in deliveries])
+        homes = {reply.job.id: reply.job for reply in replies if isinstance(reply, Found) and reply.job is not None}
+        job_ids = tuple(sorted(homes))
+        page = await self._gate.scan(ListInputs(job_ids=job_ids, limit=max(len(job_ids), 1)))
+        inputs = {one.job_id: one.data for one in page.items}
+        settings = engine.info.settings
+        owns_keys = settings is not None and settings.key_owner == "user"
+        prepared: list[PreparedDelivery] = []
+        for one, delivery, reply in zip(claimed, deliveries, replies, strict=True):
+            earlier, home, at = decode_answer(one.job), homes.get(delivery.job_id), getattr(reply, "at", one.at)
+            command = None
+            if home is not None and home.id in inputs:
+                owner = home.user if owns_keys else ""
+                identity = record_id(home.tenant, home.scope, home.key, owner)
+                command = command_for_site(delivery, earlier, home, inputs[home.id], at, record_id=identity)
+            prepared.append(PreparedDelivery(one.job, delivery, earlier, at, command))
+        return prepared
+
+    async def _send(self, engine: Engine, batch: Sequence[PreparedDelivery]) -> list[SiteAnswer]:
+        commands = [one.command for one in batch if one.command is not None]
+        results: list[Any] = []
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                results = list(await engine.execute(commands)) if commands else []
+            self._note_reached()
+        except PartlyDone as error:
+            results = list(error.results)
+        except (OnejobError, TimeoutError) as error:
+            self._note_lost(error)
+            await self._disconnect()  # the next one reads the credential again
+            results = [error] * len(commands)
+        remaining = iter(results)
+        return [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+
+    async def _connect(self) -> Engine:
+        if self._engine is None:
+            try:
+                self._engine = await RemoteEngine.open(self._site.managers, gate_key=self._site.read_gate_key())
+            except (OnejobError, OSError, ValueError) as error:
+                self._note_lost(error)
+                raise error if isinstance(error, OnejobError) else Unavailable(str(error)) from error
+        return self._engine
+
+    async def _disconnect(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            with suppress(OnejobError):
+                await engine.aclose()
+
+    def _note_reached(self) -> None:
+        if self._is_lost:
+            log.warning("site %s answers again", self._name)
+        self._is_lost = False
+
+    def _note_lost(self, error: Exception) -> None:
+        if not self._is_lost:
+            log.warning("site %s cannot be reached, will retry: %s", self._name, error)
+        self._is_lost = True
+
+
+def _failed(claimed: ClaimedJob, error: OnejobError) -> SiteAnswer:
+    """The answer of a site that was not reached at all."""
+    delivery, earlier = json.decode(claimed.input, type=SiteDelivery), decode_answer(claimed.job)
+    if claimed.at > (delivery.follow_until if earlier.state else delivery.deliver_until):
+        return unknown_answer(earlier, claimed.at)
+    return failed_answer(earlier, str(error), claimed.at, is_refused=isinstance(error, StoreRefused))
+
+
+def _answer(one: PreparedDelivery, result: Any) -> SiteAnswer:
+    match result:
+        case None:
+            return unknown_answer(one.earlier, one.at)
+        case TenantRefused():
+            return failed_answer(one.earlier, str(result), one.at, is_refused=True)
+        case Unavailable() | Unknown() | OnejobError():
+            return failed_answer(one.earlier, str(result), one.at)
+        case BaseException():
+            return failed_answer(one.earlier, f"no answer within {SECONDS_MAX:g} s", one.at)
+    return answer_after(result, one.earlier, one.delivery.job_id, one.at)

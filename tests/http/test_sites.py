@@ -1,0 +1,354 @@
+"""Submissions to several data centres: a home and two sites with managers on sockets, and relays between them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onejob
+from onejob.clock import FakeClock
+from onejob.core.facts import Job, Kind
+from onejob.core.identity import format_job_id
+from onejob.core.sites import DELIVERY_MS_DEFAULT, Sites
+from onejob.core.states import JobState
+from onejob.engine import LedgerSettings
+from onejob.engines.memory import MemoryEngine
+from onejob.engines.remote import RemoteEngine, TenantRefused
+from onejob.errors import IdempotencyConflict, Invalid
+from onejob.http.app import HttpApp
+from onejob.http.config import ServiceConfig, SiteConfig, SitesConfig
+from onejob.http.site_delivery import SiteSender, site_delivery
+from onejob.ids import SystemIds
+from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
+from onejob.ledger.runtime import Runtime
+from onejob.manager.gate_keys import GateKeys
+from onejob.settings import IdempotencyConfig, exposed_secrets, load_service_config
+from tests.support.app_server import serve_app
+from tests.support.managers import running_manager
+from tests.support.relay import Relay, running_relay
+
+DAY = timedelta(days=1)
+NAMES = ["fra", "iad"]
+
+
+class Site:
+    """A data centre: its store, and the line to it."""
+
+    def __init__(self, name: str, store: MemoryEngine, relay: Relay, key: str) -> None:
+        self.name = name
+        self.store = store
+        self.relay = relay
+        self.config = SiteConfig(managers=relay.url, gate_key=key)
+
+    def jobs(self) -> dict[str, Job]:
+        return {format_job_id(job.id): job for job in self.store.facts[Kind.JOB].values()}
+
+    def ledger(self, tenant: str = "default") -> Ledger:
+        """A local caller at the site."""
+        runtime = Runtime(self.store, IdempotencyConfig(), clock=FakeClock(), ids=SystemIds())
+        return Ledger(runtime, Caller(tenant=tenant))
+
+
+class Home:
+    def __init__(self, ledger: Ledger, clocks: list[FakeClock], sites: list[Site]) -> None:
+        self.ledger = ledger
+        self.clocks = clocks
+        self.sites = sites
+        runtime = ledger.runtime
+        self.senders = [
+            SiteSender(site.name, site.config, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
+            for site in sites
+        ]
+
+    async def submit(self, key: str = "k", sites: list[str] = NAMES, **options: Any) -> str:
+        receipt = await self.ledger.submit("charge", {"n": 1}, idempotency_key=key, sites=sites, **options)
+        return receipt.job_id
+
+    async def deliver(self, *, after: timedelta = timedelta(seconds=20)) -> None:
+        """Let time pass, so that everything is ready, and deliver it."""
+        for clock in self.clocks:
+            clock.advance(after.total_seconds())
+        await asyncio.gather(*(sender.deliver_ready() for sender in self.senders))
+
+    async def states(self, job_id: str) -> dict[str, str | None]:
+        return {one.site: one.state for one in await self.ledger.sites(job_id)}
+
+    async def end(self, site: Site, job_id: str, error: str | None = None) -> None:
+        """Run the job at a site."""
+        (attempt,) = await site.ledger().claim("charge", start=True)
+        assert format_job_id(attempt.job_row.id) == job_id
+        await site.ledger().finish(attempt, error=error, final=True)
+
+
+@asynccontextmanager
+async def running_site(name: str, clock: FakeClock, **settings: Any) -> AsyncIterator[Site]:
+    store = MemoryEngine(clock=clock)
+    made = await GateKeys(store, SystemIds(), actor="client:admin").create("ber", tenants=["default"], is_site=True)
+    async with (
+        running_manager(store, clock=clock, needs_gate_key=True, settings=LedgerSettings(**settings)) as url,
+        running_relay(url) as relay,
+    ):
+        yield Site(name, store, relay, made.text)
+
+
+@asynccontextmanager
+async def running_home(*, off: timedelta = timedelta(0), **settings: Any) -> AsyncIterator[Home]:
+    """A home and two sites; the clock of the first site is `off`."""
+    clock, wrong = FakeClock(), FakeClock()
+    wrong.jump_wall(round(off.total_seconds() * 1000))
+    async with running_site("fra", wrong, **settings) as fra, running_site("iad", clock, **settings) as iad:
+        sites = Sites(here="ber", others=("fra", "iad"))
+        async with onejob.open("memory://", clock=clock, sweep=False, sites=sites) as ledger:
+            home = Home(ledger, [clock, wrong], [fra, iad])
+            try:
+                yield home
+            finally:
+                for sender in home.senders:
+                    await sender.aclose()
+
+
+async def test_each_site_gets_the_same_job_once_and_the_home_follows_them() -> None:
+    async with running_home() as home:
+        job_id = await home.submit(labels={"a": "b"}, max_attempts=2)
+        assert (await home.ledger.job(job_id)).state == "running"
+        assert await home.states(job_id) == {"fra": None, "iad": None}
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending", "iad": "pending"}
+        for site in home.sites:
+            (job,) = site.jobs().values()
+            assert (format_job_id(job.id), job.key, job.scope, job.user) == (job_id, "k", "charge", "local")
+            assert (job.actor, job.attempts_max, job.usage_id, job.labels) == ("client:local", 2, b"", b'{"a":"b"}')
+        await home.end(home.sites[0], job_id)
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "success", "iad": "pending"}
+        assert (await home.ledger.job(job_id)).state == "running"
+        assert await home.submit() == job_id  # a repetition at home is the same job
+        await home.end(home.sites[1], job_id)
+        await home.deliver()
+        assert (await home.ledger.job(job_id)).state == "success"
+        await home.deliver()  # nothing is left to send
+        assert all(len(site.jobs()) == 1 for site in home.sites)
+
+
+async def test_lost_answers_and_a_dead_line_make_no_second_job_and_delay_no_other_site() -> None:
+    async with running_home() as home:
+        fra, iad = home.sites
+        fra.relay.cut_answer = lambda request: b"/execute" in request
+        job_id = await home.submit()
+        await home.deliver()
+        await home.deliver()
+        (first, second) = await home.ledger.sites(job_id)
+        assert (first.state, first.on_its_way, second.state) == (None, "submission", "pending")
+        assert first.error
+        fra.relay.cut_answer = lambda request: False
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending", "iad": "pending"}
+        assert list(fra.jobs()) == list(iad.jobs()) == [job_id]
+
+
+async def test_a_cancel_reaches_every_site_and_one_that_overtakes_is_found_by_the_submission() -> None:
+    async with running_home() as home:
+        fra, iad = home.sites
+        fra.relay.cut_answer = lambda request: True
+        job_id = await home.submit()
+        await home.deliver()
+        assert iad.jobs()[job_id].state is JobState.PENDING
+        await home.ledger.cancel(job_id)
+        assert [one.on_its_way for one in await home.ledger.sites(job_id)] == ["cancel", "cancel"]
+        fra.relay.cut_answer = lambda request: False
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "cancelled", "iad": "cancelled"}
+        assert [one.on_its_way for one in await home.ledger.sites(job_id)] == [None, None]
+        assert [site.jobs()[job_id].state for site in home.sites] == [JobState.CANCELLED] * 2
+        with pytest.raises(IdempotencyConflict):  # the record is there
+            await fra.ledger().submit("charge", {"n": 1}, idempotency_key="k")
+
+
+async def test_a_local_job_under_the_key_is_shown_and_never_merged_or_cancelled() -> None:
+    async with running_home() as home:
+        fra, iad = home.sites
+        local = (await fra.ledger().submit("charge", {"n": 1}, idempotency_key="k")).job_id
+        job_id = await home.submit()
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "other job", "iad": "pending"}
+        with pytest.raises(IdempotencyConflict) as conflict:
+            await iad.ledger().submit("charge", {"n": 1}, idempotency_key="k")
+        assert conflict.value.job_id == job_id
+        await home.ledger.cancel(job_id)
+        await home.deliver()
+        assert {id: job.state for id, job in fra.jobs().items()} == {local: JobState.PENDING}
+        assert await home.states(job_id) == {"fra": "other job", "iad": "cancelled"}
+
+
+async def test_who_repeats_the_submission_at_a_site_gets_the_same_job() -> None:
+    async with running_home() as home:
+        job_id = await home.submit()
+        await home.deliver()
+        local = home.sites[0].ledger()
+        local.runtime.sites = Sites(here="fra", others=("ber", "iad"))
+        repeated = await local.submit("charge", {"n": 1}, idempotency_key="k", sites=NAMES)
+        assert (repeated.outcome, repeated.job_id) == ("replayed", job_id)
+
+
+@pytest.mark.parametrize("off", [DAY, -DAY])
+async def test_a_site_whose_clock_is_a_day_off_changes_nothing(off: timedelta) -> None:
+    async with running_home(off=off) as home:
+        job_id = await home.submit()
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending", "iad": "pending"}
+        for site in home.sites:
+            (record,) = site.store.facts[Kind.RECORD].values()
+            assert record.expires_at - record.created_at >= 2 * DELIVERY_MS_DEFAULT
+        await home.deliver(after=DAY)
+        await home.ledger.cancel(job_id)
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "cancelled", "iad": "cancelled"}
+
+
+async def test_after_three_days_without_an_answer_a_site_is_unknown_and_hears_nothing_more() -> None:
+    async with running_home() as home:
+        fra, _ = home.sites
+        fra.relay.cut_answer = lambda request: True
+        job_id = await home.submit()
+        await home.deliver()
+        await home.deliver(after=3 * DAY)
+        assert await home.states(job_id) == {"fra": "unknown", "iad": "pending"}
+        fra.relay.cut_answer = lambda request: False
+        sent = len(fra.relay.requests)
+        await home.deliver()
+        assert len(fra.relay.requests) == sent
+        await home.deliver(after=3 * DAY)
+        assert await home.states(job_id) == {"fra": "unknown", "iad": "unknown"}
+        job = await home.ledger.job(job_id)
+        assert (job.state, job.error) == ("failed", "fra: unknown; iad: unknown")
+
+
+async def test_a_credential_for_one_tenant_delivers_for_no_other() -> None:
+    async with running_home() as home:
+        other = home.ledger.for_caller(Caller(tenant="other"))
+        refused = (await other.submit("charge", {"n": 1}, idempotency_key="k", sites=NAMES)).job_id
+        job_id = await home.submit()
+        await home.deliver()
+        views = await other.sites(refused)
+        assert [one.state for one in views] == ["refused", "refused"]
+        assert "may not act for this tenant" in str(views[0].error)
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending", "iad": "pending"}
+        assert all(list(site.jobs()) == [job_id] for site in home.sites)
+
+
+async def test_the_credential_of_a_site_may_deliver_and_nothing_else() -> None:
+    async with running_home() as home:
+        site = home.sites[0]
+        engine = await RemoteEngine.open(site.relay.url, gate_key=str(site.config.gate_key))
+        ledger = Ledger(Runtime(engine, IdempotencyConfig(), clock=FakeClock(), ids=SystemIds()), Caller())
+        try:
+            for work in (ledger.purge(), ledger.jobs(), ledger.claim("charge"), ledger.quota("ann")):
+                with pytest.raises(TenantRefused):
+                    await work
+        finally:
+            await engine.aclose()
+        with pytest.raises(Invalid, match="tenants"):
+            await GateKeys(site.store, SystemIds(), actor="client:a").create("x", is_site=True)
+
+
+async def test_a_wrong_credential_is_shown_and_a_corrected_file_is_read(tmp_path: Path) -> None:
+    async with running_home() as home:
+        file = tmp_path / "key"
+        runtime = home.ledger.runtime
+        config = SiteConfig(managers=home.sites[0].relay.url, gate_key_file=str(file))
+        home.senders[0] = SiteSender("fra", config, runtime.gate, runtime.ids, retention_ms=0)
+        job_id = await home.submit(sites=["fra"])
+        await home.deliver()
+        assert "No such file" in str((await home.ledger.sites(job_id))[0].error)
+        file.write_text("ojg_wrong")
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "refused"}
+        file.write_text(f"{home.sites[0].config.gate_key}\n")
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending"}
+
+
+async def test_where_keys_belong_to_users_the_record_of_a_site_is_that_of_the_user() -> None:
+    async with running_home(key_owner="user") as home:
+        job_id = await home.submit()
+        await home.deliver()
+        local = Ledger(home.sites[0].ledger().runtime, Caller(owns_keys=True))
+        with pytest.raises(IdempotencyConflict) as conflict:
+            await local.submit("charge", {"n": 1}, idempotency_key="k")
+        assert conflict.value.job_id == job_id
+        await Ledger(home.sites[0].ledger().runtime, Caller(user="ann", owns_keys=True)).submit(
+            "charge", {"n": 1}, idempotency_key="k"
+        )
+
+
+async def test_a_listed_home_runs_the_job_too() -> None:
+    async with running_home() as home:
+        job_id = await home.submit(sites=["iad", "ber"])
+        await home.deliver()
+        (attempt,) = await home.ledger.claim("charge", start=True)
+        await home.ledger.finish(attempt)
+        assert await home.states(job_id) == {"ber": "success", "iad": "pending"}
+        assert not home.sites[0].jobs()
+        alone = await home.submit("alone", sites=["ber"])
+        assert await home.states(alone) == {}
+
+
+async def test_the_members_of_a_submission_that_do_not_go_together_are_refused() -> None:
+    async with running_home() as home:
+        wrong: list[list[str]] = [["sfo"], [], ["fra", "fra"]]
+        for names in wrong:
+            with pytest.raises(Invalid, match="site"):
+                await home.ledger.submit("charge", idempotency_key="k", sites=names)
+        with pytest.raises(Invalid, match="key"):
+            await home.ledger.submit("charge", sites=["fra"])
+        with pytest.raises(Invalid, match="held key"):
+            await home.ledger.reserve(onejob.Submission(type="charge", idempotency_key="k", sites=["fra"]))
+        job_id = await home.submit(sites=["fra"])
+        with pytest.raises(IdempotencyConflict) as conflict:
+            await home.submit(sites=["iad"])
+        assert conflict.value.job_id == job_id
+
+
+async def test_the_service_delivers_and_shows_the_sites() -> None:
+    async with running_home() as home:
+        ledgers = {site.name: site.config for site in home.sites}
+        config = ServiceConfig(sites=SitesConfig(here="ber", ledgers=ledgers))
+        app = HttpApp(home.ledger, config=config)
+        async with serve_app(app) as client:
+            body = {"type": "charge", "input": 1, "sites": NAMES, "idempotencyKey": "k"}
+            made = await client.post("/api/jobs", body)
+            assert made.status == 202, made.body
+            path = f"/api/jobs/{made.body['job']['id']}/sites"
+            rows: list[dict[str, Any]] = []
+            async with site_delivery(home.ledger, config):
+                for _ in range(100):
+                    rows = (await client.get(path)).body["sites"]
+                    if all(row["state"] for row in rows):
+                        break
+                    await asyncio.sleep(0.05)
+            assert [(row["site"], row["state"], row["onItsWay"]) for row in rows] == [
+                ("fra", "pending", None),
+                ("iad", "pending", None),
+            ]
+            assert (await client.get(path.replace(made.body["job"]["id"], "0" * 8))).status == 400
+
+
+def test_the_credentials_of_sites_are_never_printed(tmp_path: Path) -> None:
+    file = tmp_path / "onejob.toml"
+    file.write_text(
+        "[sites]\nhere = 'ber'\ndelivery = '2d'\n[sites.ledgers.fra]\nmanagers = 'http://a:8002'\ngate_key = 'ojg_secret'\n"
+    )
+    config = load_service_config(str(file), environ={})
+    assert config.ledger_options()["sites"] == Sites(here="ber", others=("fra",), delivery_ms=2 * 86_400_000)
+    assert "ojg_secret" not in repr(config)
+    file.chmod(0o644)
+    assert exposed_secrets(str(file)) == ["sites.ledgers.fra.gate_key"]
+    for wrong in ("postgresql://a", "http://a,a"):
+        with pytest.raises(Invalid):
+            SiteConfig(managers=wrong)
