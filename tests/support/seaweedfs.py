@@ -36,7 +36,7 @@ class SeaweedServer:
             [
                 Path(sys.executable).with_name("weed"), "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
                 "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s",
-                "-volume.max=200", "-filer", "-s3", "-s3.port.iceberg=0", *options,
+                "-volume.max=200", "-filer", "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", *options,
             ],
             stdout=log, stderr=log, cwd=self.folder,
         )  # fmt: skip
