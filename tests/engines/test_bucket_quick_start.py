@@ -25,7 +25,11 @@ def server(tmp_path: Path) -> Iterator[ServeProcess]:
     assert printed
     ports = {name: free_port() for name in PORTS}
     options = " ".join(f"-{name}={port}" for name, port in ports.items())
-    commands = printed[1].replace("8333", str(ports["s3.port"])).replace(" -s3 ", f" -s3 -s3.port.iceberg=0 {options} ")
+    commands = (
+        printed[1]
+        .replace("8333", str(ports["s3.port"]))
+        .replace(" -s3 ", f" -s3 -s3.port.iceberg=0 -s3.port.lance=0 {options} ")
+    )
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": programs, "XDG_CACHE_HOME": str(tmp_path / "cache"), "ONEJOB_PORT": "0"}
     with (tmp_path / "log").open("w") as log:
