@@ -233,7 +233,7 @@ def test_by_default_only_what_failed_has_a_line(tmp_path: Path, settings: str) -
         assert server.submit(KEY, b"{").status == 400
         assert server.stop() == 0
     (line,) = (one for one in server.log.read_text().splitlines() if "durability warning" not in one)
-    assert line.split()[2:6] == ["400", "POST", "/api/jobs", "validation_error"]
+    assert line.split()[2:6] == ["400", "POST", "/api/jobs", "bad_request"]
 
 
 def test_no_request_has_a_line_where_none_is_wanted(tmp_path: Path) -> None:
