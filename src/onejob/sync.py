@@ -143,6 +143,7 @@ class SyncLedger:
     reserve_prepared = _blocking(AsyncLedger.reserve_prepared)
     settle_prepared = _blocking(AsyncLedger.settle_prepared)
     is_holder_alive = _blocking(AsyncLedger.is_holder_alive)
+    held_token = _blocking(AsyncLedger.held_token)
     renew = _blocking(AsyncLedger.renew)
     commit = _blocking(AsyncLedger.commit)
     reject = _blocking(AsyncLedger.reject)

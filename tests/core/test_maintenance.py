@@ -190,8 +190,9 @@ def test_a_started_job_whose_lease_expired(delivery: Delivery, attempts: int, th
         delivery=delivery, attempts=attempts, attempts_max=2,
     )  # fmt: skip
     world = World(running)
-    assert world.execute(maintain()) == Maintained(True, NOW)
+    reply = world.execute(maintain())
     job = world.job()
+    assert reply == Maintained(True, NOW, expired_lease=job)
     holder = BOB if then is JobState.PENDING else b""  # who may come back before another claims it
     assert (job.state, job.token, job.attempts, job.holder, job.lease_until) == (then, 2, attempts, holder, 0)
     assert job.due_at == (NOW + RETENTION_MS if then is JobState.FAILED else 0)

@@ -159,6 +159,7 @@ class ModelComparison:
             stored = {fact.id: stored_fact(fact, now) for fact in await self._list_facts(kind)}
             model_facts: dict[bytes, Any] = [
                 self.model.keys, self.model.jobs, self.model.streams, self.model.usages, self.model.policies,
+                self.model.memos,
             ][kind]  # type: ignore[assignment]  # fmt: skip
             modelled = {id: modelled_fact(self.model, kind, id, now) for id in model_facts}
             if stored != modelled:

@@ -106,7 +106,7 @@ class CommandFactory:
         (submit,) = self.with_slot(a, b, c)
         assert isinstance(submit, Submit)
         fields = asdict(submit)
-        del fields["callback"], fields["precondition"]
+        del fields["callback"], fields["precondition"], fields["sites"]
         return [Reserve(**fields, holder=self.ids.holder(), lease_ms=DURATIONS_MS[c // 5 % len(DURATIONS_MS)])]
 
     def slot(self, a: int, b: int, c: int) -> list[Command[Any]]:

@@ -294,7 +294,7 @@ async def test_a_schema_from_before_the_first_release_is_refused(postgres: Serve
     url = postgres.database()
     await PostgresEngine.migrate(url)
     db = await asyncpg.connect(url)
-    await db.execute("ALTER TABLE usage RENAME TO tally; INSERT INTO onejob_schema (version) VALUES (5)")
+    await db.execute("ALTER TABLE usage RENAME TO tally; INSERT INTO onejob_schema (version) VALUES (99)")
     await db.close()
     with pytest.raises(StoreRefused, match=r"before the first release \(`tally`\).*choose another schema"):
         await PostgresEngine.open(url)

@@ -205,6 +205,14 @@ class HeldKeyOperations(LedgerBase):
         """The default lease."""
         return self._runtime.lease_ms
 
+    async def held_token(self, submission: Submission) -> int | None:
+        """The token of the key's holder; None: nobody holds it now."""
+        assert submission.idempotency_key is not None
+        scope = resolve_scope(checked_name("type", submission.type), submission.scope)
+        record_id = lookup_record_id(self._caller, submission.idempotency_key, scope)
+        record = await self._load_held_record(LookUpKey(tenant=self._caller.tenant, record_id=record_id))
+        return None if record is None else record.token
+
     async def is_holder_alive(self, submission: Submission, *, seconds: float) -> bool:
         """Poll a held key: True when its lease is renewed, False when it is settled or expires.
 

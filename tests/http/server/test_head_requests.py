@@ -40,11 +40,11 @@ async def test_every_get_path_answers_head(queue: onejob.Ledger) -> None:
     job_id = (await queue.submit("t", idempotency_key="k")).job_id
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt, {"done": True})
-    paths = {route.path for route in app.routes.all if route.method == "GET"}
+    paths = {route.path for route in app.routes.all if route.method == "GET" and not route.path.startswith("/assets/")}
     async with serve_app(app) as client:
         for path in paths:
             target = path.replace("{id}", job_id).replace("{key}", "k?scope=t").replace("{user}", "ann")
-            target = target.replace("{client_id}/state", "c/state?scope=t")
+            target = target.replace("{client_id}/state", "c/state?scope=t").replace("/api/search", "/api/search?q=k")
             got, head = await client.open_stream(target), await client.open_stream(target, method="HEAD")
             assert (
                 (head.status, stable_headers(head.headers))

@@ -159,11 +159,12 @@ class CloudEndpoints:
             held = await self._acquire_key(ledger, keyed, until)
             if isinstance(held, Receipt):
                 return _receipt_out(held)
-            receipt = await self._preparations.prepare(ledger, hook, provider, keyed, held, seconds=until - now())
+            try:
+                receipt = await self._preparations.prepare(ledger, hook, provider, keyed, held, seconds=until - now())
+            except PreparationExpired as error:
+                return await _report_if_taken_over(ledger, keyed, held.token, error)
         except LeaseLost:
             return await _report_taken_over(ledger, keyed)
-        except PreparationExpired as error:
-            return await _report_if_taken_over(ledger, keyed, error)
         except Unknown as error:
             if submission.idempotency_key is not None:
                 raise
@@ -237,10 +238,14 @@ async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut
     raise NotPrepared("another server took this key over and failed; retry with the same key")
 
 
-async def _report_if_taken_over(ledger: Ledger, submission: Submission, error: PreparationExpired) -> CloudOut:
+async def _report_if_taken_over(
+    ledger: Ledger, submission: Submission, own_token: int, error: PreparationExpired
+) -> CloudOut:
     """The lease is over on the clock of this process. If another server has the key, its outcome; else the error."""
     try:
         async with asyncio.timeout(TAKEN_OVER_SECONDS_MAX):
+            if await ledger.held_token(submission) == own_token:  # the store's lease may end a moment later
+                raise error
             return await _report_taken_over(ledger, submission)
     except (TimeoutError, OnejobError):
         raise error from None
