@@ -277,6 +277,7 @@ def test_the_keyboard_moves_in_lists_and_between_pages(console: Console, open_pa
     page.keyboard.press("?")
     expect(page.locator("#dialog-title")).to_have_text("Keyboard")
     page.keyboard.press("Escape")
+    expect(page.locator("#dialog-title")).to_be_hidden()
     page.keyboard.press("g")
     page.keyboard.press("w")
     expect(page.locator("main h1")).to_have_text("Workers")
