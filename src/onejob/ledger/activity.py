@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from onejob.core.activity import ACTIVITY_POLICY_NAME, Activity, AddActivity, advanced_activity
 from onejob.core.facts import Job
 from onejob.core.identity import policy_id
-from onejob.core.replies import AnyReply, Finished, Maintained
-from onejob.core.states import CLAIMABLE_STATES
+from onejob.core.replies import AnyReply
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 
+from .attempt_stats import end_of_attempt, ended_attempt
 from .policies import decode_body, load_policy
 
 TENANTS_PER_TURN_MAX = 100
 TENANTS_MAX = 10_000  # with counted ends; those of further tenants are not reported
-RETRIED = "retried"
 _SOURCE_CHARS = 16
 
 
@@ -29,17 +28,15 @@ class ActivityReporter:
         self._gate = gate
         self._source = ids.holder().hex()[:_SOURCE_CHARS]
         self._reported: dict[str, Mapping[str, int]] = {}  # outcomes of a tenant that were reported
-        self._numbers: Counter[str] = Counter()
+        self._number = 0  # of the last report; those to one tenant only grow
         self._ends: dict[str, dict[str, Counter[str]]] = {}  # by tenant and type
         self._unanswered: list[AddActivity] = []
         gate.add_commit_listener(self._on_commit)
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         for reply in replies:
-            if type(reply) is Finished:
-                self._count_end(reply.job)
-            elif type(reply) is Maintained and reply.expired_lease is not None:
-                self._count_end(reply.expired_lease)
+            if (job := ended_attempt(reply)) is not None:
+                self._count_end(job)
 
     def _count_end(self, job: Job) -> None:
         types = self._ends.get(job.tenant)
@@ -47,16 +44,16 @@ class ActivityReporter:
             if len(self._ends) >= TENANTS_MAX:
                 return
             types = self._ends[job.tenant] = {}
-        end = RETRIED if job.state in CLAIMABLE_STATES else str(job.state)
-        types.setdefault(job.type, Counter())[end] += 1
+        types.setdefault(job.type, Counter())[end_of_attempt(job)] += 1
 
     async def report(self) -> None:
         """Send one turn of reports; what got no answer is sent again by the next."""
         reports = self._unanswered or [self._build_report(tenant) for tenant in self._busiest_tenants()]
-        self._unanswered = []
-        for command, reply in zip(reports, await self._gate.execute_each(reports), strict=True):
-            if isinstance(reply, OnejobError):
-                self._unanswered.append(command)
+        self._unanswered = reports  # also if this call is cancelled
+        replies = await self._gate.execute_each(reports)
+        self._unanswered = [
+            report for report, reply in zip(reports, replies, strict=True) if isinstance(reply, OnejobError)
+        ]
 
     async def load(self, tenant: str) -> tuple[Activity, int]:
         """A tenant's activity as all processes see it, and the engine's time."""
@@ -66,6 +63,7 @@ class ActivityReporter:
 
     def _busiest_tenants(self) -> list[str]:
         outcomes = self._gate.outcomes
+        self._reported = {tenant: self._reported[tenant] for tenant in outcomes.tenants() if tenant in self._reported}
         pending: Counter[str] = Counter()
         for tenant in outcomes.tenants():
             news = sum(outcomes.for_tenant(tenant).values()) - sum(self._reported.get(tenant, {}).values())
@@ -84,12 +82,12 @@ class ActivityReporter:
         for ends in types.values():
             counts.update({f"end:{name}": count for name, count in ends.items()})
         self._reported[tenant] = outcomes
-        self._numbers[tenant] += 1
+        self._number += 1
         return AddActivity(
             tenant=tenant,
             policy_id=policy_id(tenant, ACTIVITY_POLICY_NAME),
             source=self._source,
-            number=self._numbers[tenant],
+            number=self._number,
             counts={name: count for name, count in counts.items() if count > 0},
             type_counts={type: dict(ends) for type, ends in types.items()},
         )

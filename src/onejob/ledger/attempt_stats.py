@@ -15,6 +15,18 @@ OTHER_TYPE = "other"
 RETRIED = "retried"
 
 
+def ended_attempt(reply: AnyReply | Exception) -> Job | None:
+    """The job whose attempt ended with this reply: it was reported, or its lease expired."""
+    if type(reply) is Finished:
+        return reply.job
+    return reply.expired_lease if type(reply) is Maintained else None
+
+
+def end_of_attempt(job: Job) -> str:
+    """How the last attempt of a job ended: the job's state, or that it is retried."""
+    return RETRIED if job.state in CLAIMABLE_STATES else str(job.state)
+
+
 class DurationHistogram:
     __slots__ = ("counts", "total_seconds")
 
@@ -39,6 +51,11 @@ class TypeStats:
         self.waits = DurationHistogram()
         self.runs = DurationHistogram()
 
+    def observe_durations(self, job: Job, at: int) -> None:
+        self.runs.observe((at - job.started_at) / 1000)
+        if job.attempts == 1:
+            self.waits.observe((job.started_at - max(job.created_at, job.run_at)) / 1000)
+
 
 class AttemptStats:
     def __init__(self, gate: Gate) -> None:
@@ -48,25 +65,20 @@ class AttemptStats:
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         for reply in replies:
-            if type(reply) is Finished:
-                self._count_finish(reply.job, reply.at)
-            elif type(reply) is Maintained and reply.expired_lease is not None:
-                stats, end = self._count_end(reply.expired_lease)
+            if (job := ended_attempt(reply)) is None:
+                continue
+            stats, end = self._stats_for(job), end_of_attempt(job)
+            stats.ends[end] = stats.ends.get(end, 0) + 1
+            if job.type == CALLBACK_TYPE:
+                self.callbacks[end] = self.callbacks.get(end, 0) + 1
+            if isinstance(reply, Finished):
+                stats.observe_durations(job, reply.at)
+            else:
                 stats.lease_expiries[end] = stats.lease_expiries.get(end, 0) + 1
 
-    def _count_end(self, job: Job) -> tuple[TypeStats, str]:
+    def _stats_for(self, job: Job) -> TypeStats:
         stats = self.types.get(job.type)
         if stats is None:
             name = job.type if len(self.types) < TYPES_MAX else OTHER_TYPE
             stats = self.types.setdefault(name, TypeStats())
-        end = RETRIED if job.state in CLAIMABLE_STATES else str(job.state)
-        stats.ends[end] = stats.ends.get(end, 0) + 1
-        if job.type == CALLBACK_TYPE:
-            self.callbacks[end] = self.callbacks.get(end, 0) + 1
-        return stats, end
-
-    def _count_finish(self, job: Job, at: int) -> None:
-        stats, _ = self._count_end(job)
-        stats.runs.observe((at - job.started_at) / 1000)
-        if job.attempts == 1:
-            stats.waits.observe((job.started_at - max(job.created_at, job.run_at)) / 1000)
+        return stats
