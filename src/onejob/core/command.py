@@ -47,7 +47,7 @@ def is_precondition_failure(reply: object) -> bool:
 
 def arrived_too_late(now: int) -> Refused:
     """The reply to a command that is executed after its `not_after`: it was not decided at all."""
-    return Refused(Reason.TOO_LATE, "the command came too late, and nothing was done; repeat it", now)
+    return Refused(Reason.TOO_LATE, "the command came too late, and nothing was done; retry it", now)
 
 
 def is_late_arrival(reply: object) -> bool:

@@ -154,7 +154,7 @@ class ScheduleOperations(LedgerBase):
                 return decode_schedule(reply)
             if not (isinstance(reply, Refused) and reply.reason is Reason.STALE):
                 raise to_exception(reply, "")
-        raise Unavailable(f"schedule {name} is being changed all the time: nothing was done; repeat")
+        raise Unavailable(f"schedule {name} is being changed all the time: nothing was done; retry")
 
 
 def _unknown_schedule(name: str) -> NotFound:

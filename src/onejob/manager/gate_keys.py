@@ -84,7 +84,7 @@ class GateKeys:
             if await self._try_write(key, ABSENT):
                 self._audit("create", key)
                 return NewGateKey(_to_view(key), str(ParsedGateKey(key_id, secret)))
-        raise Unavailable("no gate key could be created: nothing was done; repeat")
+        raise Unavailable("no gate key could be created: nothing was done; retry")
 
     async def list(self) -> Sequence[GateKeyView]:
         """All of them, also revoked ones, oldest first."""
@@ -136,7 +136,7 @@ class GateKeys:
             changed = change(key, before.at)
             if changed == key or await self._try_write(changed, before.policy.version):
                 return changed
-        raise Unavailable("other callers keep changing this gate key: nothing was done; repeat")
+        raise Unavailable("other callers keep changing this gate key: nothing was done; retry")
 
     async def _look_up(self, key_id: str) -> PolicyFound | Missing:
         (reply,) = await self._engine.execute([LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=_policy_id(key_id))])

@@ -364,7 +364,7 @@ def _version_message(gate: str) -> str:
 def _time_of(reply: AnyReply) -> int:
     at: int | None = getattr(reply, "at", None)
     if at is None:
-        raise Unavailable("the store's time cannot be read; repeat")
+        raise Unavailable("the store's time cannot be read; retry")
     return at
 
 

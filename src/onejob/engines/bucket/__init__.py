@@ -103,9 +103,9 @@ class WriteCall:
 
     def stop_waiting(self) -> Unavailable | Unknown:
         if self.may_be_sent:
-            return Unknown("the bucket has not answered in time; repeat with the same key")
+            return Unknown("the bucket has not answered in time; retry with the same key")
         self.abandoned = True
-        return Unavailable("the bucket is slow: nothing was done; repeat")
+        return Unavailable("the bucket is slow: nothing was done; retry")
 
 
 class BucketEngine(EngineBase):
@@ -272,7 +272,7 @@ class BucketEngine(EngineBase):
                 if changes is not None:
                     break
             else:
-                raise Unavailable("other processes have taken every position of the log; repeat")
+                raise Unavailable("other processes have taken every position of the log; retry")
         # What follows is not part of the commit, so the next batch may go on.
         await asyncio.gather(self._check_age(proof), self._show(changes))
         self._prove(ordinal)
@@ -307,7 +307,7 @@ class BucketEngine(EngineBase):
                 raise Unavailable("nobody waits for this batch any more: nothing was done")
             if self._is_stale():
                 self._must_reopen = True
-                raise Unknown("the bucket has not answered for an hour; repeat with the same key")
+                raise Unknown("the bucket has not answered for an hour; retry with the same key")
             call.may_be_sent = True
             try:
                 if await self._objects.create(name, data):
@@ -315,9 +315,7 @@ class BucketEngine(EngineBase):
             except NothingSent as error:
                 call.may_be_sent = may_be_sent
                 if not may_be_sent and asyncio.get_running_loop().time() >= refused_until:
-                    raise Unavailable(
-                        f"{self._display} cannot be written ({error}): nothing was done; repeat"
-                    ) from None
+                    raise Unavailable(f"{self._display} cannot be written ({error}): nothing was done; retry") from None
                 await asyncio.sleep(next(pauses))
                 continue
             except RequestFailed:
@@ -376,7 +374,7 @@ class BucketEngine(EngineBase):
                 await asyncio.sleep(next(pauses))
         if self._is_stale(proof):
             self._must_reopen = True
-            raise Unknown("this process was stopped for more than an hour; repeat with the same key")
+            raise Unknown("this process was stopped for more than an hour; retry with the same key")
 
     async def _put_payloads(self, payloads: Sequence[Payload]) -> None:
         await asyncio.gather(
@@ -483,7 +481,7 @@ class BucketEngine(EngineBase):
             if self._has_plausible_time():
                 return
         raise Unavailable(
-            "the answers of the store disagree about the time: nothing was done; check its clocks, then repeat"
+            "the answers of the store disagree about the time: nothing was done; check its clocks, then retry"
         )
 
     def _has_plausible_time(self) -> bool:
@@ -571,7 +569,7 @@ class BucketEngine(EngineBase):
                 return await ask()
             except RequestFailed as error:
                 if asyncio.get_running_loop().time() >= until:
-                    raise Unavailable(f"{self._display} does not answer ({error}): nothing was done; repeat") from None
+                    raise Unavailable(f"{self._display} does not answer ({error}): nothing was done; retry") from None
                 await asyncio.sleep(next(pauses))
 
     def _pauses(self) -> "Pauses":
@@ -594,7 +592,7 @@ class BucketEngine(EngineBase):
             self._must_reopen = True
             await self._run(self._replica.reset)
             raise Unavailable(
-                "the local replica does not fit the log: nothing was done; it is made anew, repeat"
+                "the local replica does not fit the log: nothing was done; it is made anew; retry"
             ) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True

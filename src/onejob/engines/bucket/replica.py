@@ -246,12 +246,12 @@ class Replica:
 
     def _writer(self) -> SqliteStore:
         if self._store is None:
-            raise Unavailable("the local replica is closed; repeat")
+            raise Unavailable("the local replica is closed; retry")
         return self._store
 
     def _reader(self) -> SqliteStore:
         if self._reads is None:
-            raise Unavailable("the local replica is closed; repeat")
+            raise Unavailable("the local replica is closed; retry")
         return self._reads
 
     def decide(self, commands: Sequence[Command[Any]]) -> Decided:

@@ -73,7 +73,7 @@ class SessionState(NamedTuple):
 
     def refuse_fault(self) -> None:
         if self.fault:
-            raise StoreRefused(f"nothing was done: {_FAULTS[self.fault]}, then repeat")
+            raise StoreRefused(f"nothing was done: {_FAULTS[self.fault]}, then retry")
 
 
 class CallersTransaction:
@@ -227,7 +227,7 @@ class CallersTransaction:
                 return (yield from execute(command))
             except WriteConflict:
                 continue
-        raise Unavailable("other transactions keep changing the same facts: nothing was done; repeat")
+        raise Unavailable("other transactions keep changing the same facts: nothing was done; retry")
 
     def _observe(self, server_ms: float, *, ahead: bool) -> None:
         """The server's clock shows at least what it has shown, and what has passed here since."""

@@ -55,7 +55,7 @@ VISIT_ALL_SECONDS = 3.0
 SUBSCRIBE_PAUSE_SECONDS = 1.0
 _LATE_COPIES_SECONDS_MAX = 10.0
 
-_TOO_LATE = "the command took too long to reach its store, and nothing was done; repeat"
+_TOO_LATE = "the command took too long to reach its store, and nothing was done; retry"
 
 log = logging.getLogger("onejob")
 
@@ -222,7 +222,7 @@ class RemoteEngine(EngineBase):
             answer, manager = await self._ask_one_of("/execute", body, may_repeat=may_repeat, skipped=skipped)
             answers = self._codec.decode_results(answer)
             if len(answers) != len(parts):
-                raise Unknown(f"{manager.url} gave {len(answers)} replies to {len(parts)} commands; repeat")
+                raise Unknown(f"{manager.url} gave {len(answers)} replies to {len(parts)} commands; retry")
         except Unavailable:
             raise
         except BaseException:  # also when the caller is cancelled: the batch may be under way
@@ -255,10 +255,10 @@ class RemoteEngine(EngineBase):
                 manager.note_lost(str(error))
                 failure = error
                 if not may_repeat:
-                    raise Unknown(f"{manager.url} did not answer ({error}); repeat it") from error
+                    raise Unknown(f"{manager.url} did not answer ({error}); retry it") from error
         if failure is None or not self.peers.some_reached():
             raise self.peers.unavailable_error() from failure
-        raise Unavailable(f"nothing was done: {failure}; repeat") from failure
+        raise Unavailable(f"nothing was done: {failure}; retry") from failure
 
     async def _ask_manager(self, manager: Manager, path: str, body: bytes) -> bytes:
         try:
@@ -302,7 +302,7 @@ class RemoteEngine(EngineBase):
         deadline = self._late_copies_until
         while (ms_left := deadline - await self._read_clock_or_unknown()) >= 0:
             if self._monotonic() >= until:
-                raise Unknown("the store's clock does not advance, so a late copy may still be executed; repeat")
+                raise Unknown("the store's clock does not advance, so a late copy may still be executed; retry")
             await asyncio.sleep(min(ms_left + 1, LATE_MS_MAX) / 1000)
         if self._late_copies_until == deadline:
             self._late_copies_until = 0
@@ -311,7 +311,7 @@ class RemoteEngine(EngineBase):
         try:
             return await self._read_clock()
         except Unavailable as error:
-            raise Unknown(f"the managers were lost after the batch ({error}); repeat it") from error
+            raise Unknown(f"the managers were lost after the batch ({error}); retry it") from error
 
     async def _watch_managers(self) -> None:
         """Find managers that are back, and learn of those that differ, before a batch meets them."""
@@ -365,4 +365,4 @@ def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
         return list(results)  # type: ignore[arg-type]  # none of them is a failure
     if len(failures) == len(results) and len({type(failure) for failure in failures}) == 1:
         raise failures[0]
-    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); repeat all of it", results)
+    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); retry all of it", results)

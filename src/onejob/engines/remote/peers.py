@@ -195,7 +195,7 @@ class Peers:
 
     def unavailable_error(self) -> Unavailable:
         reasons = "; ".join(f"{one.url}: {one.reason}" for one in self.managers)
-        return Unavailable(f"no manager can be reached, and nothing was done ({reasons}); repeat")
+        return Unavailable(f"no manager can be reached, and nothing was done ({reasons}); retry")
 
     def close(self) -> None:
         for manager in self.managers:
