@@ -9,15 +9,16 @@ from msgspec import Struct
 from onejob import audit
 from onejob.core import credentials
 from onejob.core.command import Precondition
-from onejob.core.credentials import ABSENT, ApiKey, LookUpPolicy, ParsedApiKey, Role, SetPolicy
+from onejob.core.credentials import ABSENT, ApiKey, LookUpPolicy, ParsedApiKey, Role
 from onejob.core.facts import Kind, NewerFormat, Policy
 from onejob.core.identity import policy_id
-from onejob.core.replies import Missing, PolicyFound, Reason, Refused
+from onejob.core.replies import Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import Invalid, NotFound, Outdated, Unavailable
 
 from . import Ledger
+from .policies import try_set_policy
 from .present import to_exception
 
 OVERLAP_DEFAULT = timedelta(days=1)
@@ -88,7 +89,7 @@ class ApiKeys:
             query = ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             page = await self._gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            keys += (_decode_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
+            keys += (decode_api_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
             if not page.more:
                 return [to_view(key) for key in sorted(keys, key=lambda key: (key.created_at, key.id))]
             after = policies[-1].id
@@ -122,7 +123,7 @@ class ApiKeys:
         lookup = LookUpPolicy(tenant=parsed.tenant, policy_id=policy_id(parsed.tenant, name))
         match await self._gate.dispatch(lookup):
             case PolicyFound(policy, at):
-                key = _decode_key(policy.body)
+                key = decode_api_key(policy.body)
                 valid_until = credentials.secret_valid_until(key, parsed.secret, at)
                 if valid_until is None:
                     return None
@@ -158,7 +159,7 @@ class ApiKeys:
             before = await self._look_up(key_id)
             if isinstance(before, Missing):
                 raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
-            key = _decode_key(before.policy.body)
+            key = decode_api_key(before.policy.body)
             changed = change(key, before.at)
             if changed == key or await self._try_write(changed, before.policy.version):
                 return changed
@@ -174,21 +175,8 @@ class ApiKeys:
     async def _try_write(self, key: ApiKey, expected: int) -> bool:
         """False if the stored version is not the expected one."""
         name = credentials.api_key_policy_name(key.id)
-        reply = await self._gate.dispatch(
-            SetPolicy(
-                tenant=self._tenant,
-                policy_id=policy_id(self._tenant, name),
-                name=name,
-                body=credentials.encode_api_key(key),
-                expected_version=expected,
-            )
-        )
-        match reply:
-            case PolicyFound():
-                return True
-            case Refused(reason=Reason.STALE):
-                return False
-        raise to_exception(reply, "")
+        body = credentials.encode_api_key(key)
+        return await try_set_policy(self._gate, self._tenant, name, body, expected_version=expected) is not None
 
 
 def to_view(key: ApiKey) -> ApiKeyView:
@@ -206,7 +194,8 @@ def to_view(key: ApiKey) -> ApiKeyView:
     )
 
 
-def _decode_key(body: bytes) -> ApiKey:
+def decode_api_key(body: bytes) -> ApiKey:
+    """The stored key; Outdated if a newer program wrote it."""
     try:
         return credentials.decode_api_key(body)
     except NewerFormat as error:

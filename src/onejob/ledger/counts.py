@@ -8,17 +8,17 @@ reads one index entry per job and key, is done less often: it takes at most a fi
 
 import asyncio
 import logging
+from secrets import token_hex
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX, SetPolicy
-from onejob.core.identity import policy_id
-from onejob.core.replies import PolicyFound
+from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX
+from onejob.core.identity import SYSTEM_TENANT
 from onejob.engine import PAGE_MAX, CountJobs, CountKeys, CountReadyJobs, Engine
 from onejob.errors import OnejobError
 
-from .policies import SYSTEM_TENANT, decode_body, load_policy
+from .policies import decode_body, load_policy, try_set_policy
 
 COUNTS_POLICY_NAME = "counts"
 ALL_TENANTS = SYSTEM_TENANT
@@ -46,6 +46,7 @@ class CountsSnapshot(Struct, frozen=True):
     types: dict[str, TypeCounts] = {}
     is_complete: bool = True  # False: there are more types, which have fewer jobs
     counting_until: int = 0  # a process is counting
+    counting_process: str = ""  # random: two processes never write the same claim
     keys: int = 0  # stored ones: those that expired lately are among them
 
     def by_state(self) -> dict[str, int]:
@@ -100,7 +101,8 @@ class JobCounts:
             log.exception("counting jobs failed with an unexpected error, will retry")
 
     async def _count(self, tenant: str, snapshot: CountsSnapshot, version: int, now: int) -> None:
-        claim = replace(snapshot, counting_until=now + max(_CLAIM_MS_MIN, 5 * snapshot.took_ms))
+        until = now + max(_CLAIM_MS_MIN, 5 * snapshot.took_ms)
+        claim = replace(snapshot, counting_until=until, counting_process=token_hex(8))
         written = await self._write(tenant, claim, version)
         if written is None:
             return  # another process counts
@@ -131,19 +133,15 @@ class JobCounts:
 
     async def _write(self, tenant: str, snapshot: CountsSnapshot, version: int) -> int | None:
         """Write over this version; returns the new one, or None if another process was faster."""
-        (reply,) = await self._engine.execute(
-            [
-                SetPolicy(
-                    tenant=tenant,
-                    policy_id=policy_id(tenant, COUNTS_POLICY_NAME),
-                    name=COUNTS_POLICY_NAME,
-                    body=json.encode(snapshot),
-                    expected_version=version,
-                    ttl_ms=_KEPT_MS,
-                )
-            ]
+        written = await try_set_policy(
+            self._engine,
+            tenant,
+            COUNTS_POLICY_NAME,
+            json.encode(snapshot),
+            expected_version=version,
+            ttl_ms=_KEPT_MS,
         )
-        return reply.policy.version if isinstance(reply, PolicyFound) else None
+        return None if written is None else written.version
 
 
 def fitted_snapshot(types: dict[str, TypeCounts], *, is_complete: bool) -> CountsSnapshot:

@@ -6,7 +6,6 @@ from typing import TypeVar
 import msgspec
 from msgspec import json
 
-from onejob.core import identity
 from onejob.core.credentials import ABSENT, LookUpPolicy, SetPolicy
 from onejob.core.facts import Kind, Policy
 from onejob.core.identity import policy_id
@@ -16,7 +15,6 @@ from onejob.errors import Unavailable
 
 from .present import to_exception
 
-SYSTEM_TENANT = identity.SYSTEM_TENANT
 ATTEMPTS_MAX = 100
 PAGES_MAX = 20
 
@@ -50,6 +48,27 @@ async def list_policies(engine: Engine, tenant: str, prefix: str) -> list[Policy
     return sorted(found, key=lambda policy: policy.name)
 
 
+async def try_set_policy(
+    engine: Engine, tenant: str, name: str, body: bytes, *, expected_version: int, ttl_ms: int = 0
+) -> Policy | None:
+    """Write a policy over the expected version (ABSENT: it does not exist); None if it has another one."""
+    command = SetPolicy(
+        tenant=tenant,
+        policy_id=policy_id(tenant, name),
+        name=name,
+        body=body,
+        expected_version=expected_version,
+        ttl_ms=ttl_ms,
+    )
+    (reply,) = await engine.execute([command])
+    match reply:
+        case PolicyFound():
+            return reply.policy
+        case Refused(reason=Reason.STALE):
+            return None
+    raise to_exception(reply, "")
+
+
 async def change_policy(
     engine: Engine, tenant: str, name: str, change: Callable[[Policy | None, int], bytes | None]
 ) -> None:
@@ -59,18 +78,9 @@ async def change_policy(
         body = change(policy, now)
         if body is None:
             return
-        command = SetPolicy(
-            tenant=tenant,
-            policy_id=policy_id(tenant, name),
-            name=name,
-            body=body,
-            expected_version=ABSENT if policy is None else policy.version,
-        )
-        (reply,) = await engine.execute([command])
-        if isinstance(reply, PolicyFound):
+        version = ABSENT if policy is None else policy.version
+        if await try_set_policy(engine, tenant, name, body, expected_version=version) is not None:
             return
-        if not isinstance(reply, Refused) or reply.reason is not Reason.STALE:
-            raise to_exception(reply, "")
     raise Unavailable("others keep changing it: nothing was done; retry")
 
 

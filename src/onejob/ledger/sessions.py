@@ -5,22 +5,20 @@ of the secret that was sent: the session is valid while that secret is, in every
 token's roles and ends with it.
 """
 
-from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
 
 from msgspec import Struct, json
 
 from onejob.core import credentials
-from onejob.core.credentials import DropPolicy, Role, SetPolicy
+from onejob.core.credentials import DropPolicy, Role
 from onejob.core.identity import decode_base64url, encode_base64url, policy_id
-from onejob.core.replies import PolicyFound
 from onejob.errors import Unavailable
 
 from . import Ledger
+from .api_keys import decode_api_key
 from .parse import Caller
-from .policies import decode_body, load_policy
-from .present import to_exception
+from .policies import decode_body, load_policy, try_set_policy
 
 SESSION_MS = 12 * 3_600_000
 SESSION_POLICY_PREFIX = "session/"
@@ -64,7 +62,7 @@ class Sessions:
         _, now = await load_policy(self._gate, caller.tenant, SESSION_POLICY_PREFIX + id)
         until = min(now + SESSION_MS, valid_until) if valid_until else now + SESSION_MS
         stored = StoredSession(
-            digest=_digest(secret),
+            digest=credentials.secret_digest(secret),
             caller=caller,
             name=name,
             roles=tuple(sorted(roles)),
@@ -73,20 +71,17 @@ class Sessions:
             api_key_digest=b"" if parsed is None else credentials.secret_digest(parsed.secret),
         )
         policy_name = SESSION_POLICY_PREFIX + id
-        (reply,) = await self._gate.execute(
-            [
-                SetPolicy(
-                    tenant=caller.tenant,
-                    policy_id=policy_id(caller.tenant, policy_name),
-                    name=policy_name,
-                    body=json.encode(stored),
-                    expected_version=credentials.ABSENT,
-                    ttl_ms=max(until - now, 1),
-                )
-            ]
+        ttl_ms = max(until - now, 1)
+        written = await try_set_policy(
+            self._gate,
+            caller.tenant,
+            policy_name,
+            json.encode(stored),
+            expected_version=credentials.ABSENT,
+            ttl_ms=ttl_ms,
         )
-        if not isinstance(reply, PolicyFound):
-            raise to_exception(reply, "")
+        if written is None:
+            raise Unavailable("the id of the session is in use: nothing was done; retry")
         return NewSession(ConsoleSession(caller, name, roles, until), _format_text(caller.tenant, id, secret))
 
     async def verify(self, text: str) -> ConsoleSession | None:
@@ -99,14 +94,14 @@ class Sessions:
         if policy is None:
             return None
         stored = decode_body(policy, StoredSession)
-        if not compare_digest(stored.digest, _digest(secret)) or now > stored.expires_at:
+        if not compare_digest(stored.digest, credentials.secret_digest(secret)) or now > stored.expires_at:
             return None
         roles = frozenset(stored.roles)
         if stored.api_key_id:
             key_policy, now = await load_policy(self._gate, tenant, credentials.api_key_policy_name(stored.api_key_id))
             if key_policy is None:
                 return None
-            key = credentials.decode_api_key(key_policy.body)
+            key = decode_api_key(key_policy.body)
             if not credentials.is_valid_digest(key, stored.api_key_digest, now):
                 return None
             roles = frozenset(key.roles)
@@ -118,13 +113,7 @@ class Sessions:
         if parsed is None or await self.verify(text) is None:
             return
         name = SESSION_POLICY_PREFIX + parsed[1]
-        (reply,) = await self._gate.execute([DropPolicy(tenant=parsed[0], policy_id=policy_id(parsed[0], name))])
-        if isinstance(reply, BaseException):
-            raise Unavailable(str(reply))
-
-
-def _digest(secret: str) -> bytes:
-    return sha256(secret.encode()).digest()
+        await self._gate.execute([DropPolicy(tenant=parsed[0], policy_id=policy_id(parsed[0], name))])
 
 
 def _format_text(tenant: str, id: str, secret: str) -> str:

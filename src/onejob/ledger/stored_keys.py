@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from msgspec import Struct, json
 
 from onejob.core.facts import Policy, Record
-from onejob.core.identity import GLOBAL_SCOPE
+from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found
 from onejob.core.submit import StoreKey, SubmissionCommand
 from onejob.engine import Engine
 
 from .parse import Caller, key_record_id
-from .policies import SYSTEM_TENANT, change_policy, decode_body, load_policy
+from .policies import change_policy, decode_body, load_policy
 
 STORED_KEYS_POLICY_NAME = "stored-keys"
 CACHE_SECONDS = 0.5

@@ -12,12 +12,12 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from onejob.core.credentials import DropPolicy, SetPolicy
-from onejob.core.identity import policy_id
+from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.replies import PolicyFound
 from onejob.engine import Engine
 from onejob.errors import OnejobError
 
-from .policies import SYSTEM_TENANT, decode_body, list_policies
+from .policies import decode_body, list_policies
 from .present import to_exception
 
 WORKER_POLICY_PREFIX = "worker/"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from onejob import audit
-from onejob.core.credentials import ABSENT, KEY_ID_CHARS, LookUpPolicy, SetPolicy, secret_valid_until
+from onejob.core.credentials import ABSENT, KEY_ID_CHARS, LookUpPolicy, secret_valid_until
 from onejob.core.facts import Kind, NewerFormat, Policy
 from onejob.core.gate_keys import (
     POLICY_PREFIX,
@@ -22,11 +22,12 @@ from onejob.core.gate_keys import (
     rotated_gate_key,
 )
 from onejob.core.identity import SYSTEM_TENANT, policy_id
-from onejob.core.replies import Missing, PolicyFound, Reason, Refused
+from onejob.core.replies import Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.engine import PAGE_MAX, Engine, ListFacts
 from onejob.errors import NotFound, Outdated, Unavailable
 from onejob.ids import Ids
+from onejob.ledger.policies import try_set_policy
 from onejob.ledger.present import to_exception
 
 OVERLAP_DEFAULT = timedelta(days=1)
@@ -146,20 +147,9 @@ class GateKeys:
 
     async def _try_write(self, key: GateKey, expected: int) -> bool:
         """False if the stored version is not the expected one."""
-        command = SetPolicy(
-            tenant=SYSTEM_TENANT,
-            policy_id=_policy_id(key.id),
-            name=gate_key_policy_name(key.id),
-            body=encode_gate_key(key),
-            expected_version=expected,
-        )
-        (reply,) = await self._engine.execute([command])
-        match reply:
-            case PolicyFound():
-                return True
-            case Refused(reason=Reason.STALE):
-                return False
-        raise to_exception(reply, "")
+        name = gate_key_policy_name(key.id)
+        body = encode_gate_key(key)
+        return await try_set_policy(self._engine, SYSTEM_TENANT, name, body, expected_version=expected) is not None
 
     def _audit(self, action: str, key: GateKey) -> None:
         tenants = ",".join(key.tenants) or "all"
