@@ -8,7 +8,6 @@ reads one index entry per job and key, is done less often: it takes at most a fi
 
 import asyncio
 import logging
-from secrets import token_hex
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from onejob.core.credentials import ABSENT, POLICY_BODY_BYTES_MAX
 from onejob.core.identity import SYSTEM_TENANT
 from onejob.engine import PAGE_MAX, CountJobs, CountKeys, CountReadyJobs, Engine
 from onejob.errors import OnejobError
+from onejob.ids import Ids
 
 from .policies import decode_body, load_policy, try_set_policy
 
@@ -63,8 +63,9 @@ class CountsSnapshot(Struct, frozen=True):
 class JobCounts:
     """The snapshots of one ledger."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, ids: Ids) -> None:
         self._engine = engine
+        self._ids = ids
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, tenant: str, *, wait: bool = False) -> tuple[CountsSnapshot, int]:
@@ -102,7 +103,7 @@ class JobCounts:
 
     async def _count(self, tenant: str, snapshot: CountsSnapshot, version: int, now: int) -> None:
         until = now + max(_CLAIM_MS_MIN, 5 * snapshot.took_ms)
-        claim = replace(snapshot, counting_until=until, counting_process=token_hex(8))
+        claim = replace(snapshot, counting_until=until, counting_process=self._ids.nonce())
         written = await self._write(tenant, claim, version)
         if written is None:
             return  # another process counts

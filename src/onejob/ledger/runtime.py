@@ -103,7 +103,7 @@ class Runtime:
         self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
         self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
-        self.job_counts = JobCounts(self.gate)
+        self.job_counts = JobCounts(self.gate, ids)
         self.stored_keys = StoredKeyTenants(self.gate)
         self.key_limit = LiveKeyLimit(self.job_counts, live_keys_max)
         self.unanswered_reservations = UnansweredReservations()
