@@ -37,7 +37,7 @@ post() {
 # Extend the lease while the command runs, send its log lines, and stop it when the lease is lost.
 extend() { # JOB FENCE COMMAND-PID
     local sent=0 lines body
-    while sleep "$(jq -n "$lease / 3")"; do
+    while sleep "$(jq -n "$lease / 3")" >/dev/null 2>&1; do # a sleep that is left behind holds no pipe of the worker open
         lines=$(tail -n "+$((sent + 1))" "$folder/log" | head -n 100 | jq -R . | jq -sc .)
         body=$(jq -c ". + {leaseSeconds: $lease, logs: $lines, offset: $sent}" <<<"$2")
         case $(post "/api/jobs/$1/extend" "$body" "$folder/extended") in

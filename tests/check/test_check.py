@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from tests.check.broken_servers import (
 )
 from tests.middleware.servers import APPS, REPOSITORY, THREADS, WSGI_APPS
 from tests.support.command_line import ONEJOB, CommandRunner
+from tests.support.postgres_server import free_port
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -131,12 +131,6 @@ def run_restartable(folder: Path, *command: str, **environment: str) -> Iterator
         process.wait()
         with suppress(ProcessLookupError):
             os.killpg(int((folder / "pid").read_text(encoding="utf-8")), signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def server_words(name: str, port: int) -> list[str]:

@@ -20,14 +20,17 @@ from onejob.clock import SystemClock
 from onejob.core.credentials import Role
 from onejob.core.identity import Actor
 from onejob.core.limits import Limits
+from onejob.core.sites import Sites
 from onejob.core.states import Delivery
 from onejob.engines.memory import MemoryEngine
 from onejob.errors import IdempotencyConflict
 from onejob.http.app import HttpApp
 from onejob.testing import FaultyEngine, open_ledger
+from tests.support.postgres_server import free_port
 from tests.support.serve_process import ServeProcess, run_serve_process
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+GATE_KEY = "ojg_0123456789ab." + "A" * 43
 HOSTILE = "<script>document.title='hit'</script><img src=x onerror=alert(1)>"
 MANY = 10_000
 HEADINGS = {
@@ -71,9 +74,18 @@ def browser() -> Iterator[Browser]:
 def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     folder = tmp_path_factory.mktemp("console")
     url = f"sqlite:///{folder / 'onejob.db'}"
-    config = folder / "onejob.toml"
-    config.write_text(f'engine = "{url}"\nauth = true\nkey_owner = "user"\ncallbacks = "any"\n', encoding="utf-8")
-    with sync.open(url, sweep=False) as operator, run_serve_process(folder, "--config", str(config)) as server:
+    config, key_file = folder / "onejob.toml", folder / "fra.key"
+    key_file.write_text(GATE_KEY, encoding="ascii")
+    config.write_text(
+        f'engine = "{url}"\nauth = true\nkey_owner = "user"\ncallbacks = "any"\n[sites]\nhere = "ber"\n'
+        f'[sites.ledgers.fra]\nmanagers = "http://127.0.0.1:{free_port()}"\ngate_key_file = "{key_file}"\n',
+        encoding="utf-8",
+    )
+    sites = Sites(here="ber", others=("fra",))
+    with (
+        sync.open(url, sweep=False, sites=sites) as operator,
+        run_serve_process(folder, "--config", str(config)) as server,
+    ):
         keys = {role: sync.SyncApiKeys(operator).create(role, roles=[role], user=role.value).text for role in Role}
         contexts = {}
         for role in (Role.ADMIN, Role.OPERATOR, Role.SUBMITTER):
@@ -192,10 +204,10 @@ def test_one_act_on_all_that_match_says_how_many(console: Console, open_page: Ca
 
 
 def test_lost_jobs_are_resolved(console: Console, open_page: Callable[..., Page]) -> None:
-    jobs = [console.as_user("ann").submit("risky", n, delivery=Delivery.AT_MOST_ONCE).job_id for n in range(3)]
-    console.operator.claim("risky", limit=3, start=True, lease=timedelta(milliseconds=100))
     page = open_page("/lost", Role.OPERATOR)
     expect(page.locator("main")).to_contain_text("No lost job")
+    jobs = [console.as_user("ann").submit("risky", n, delivery=Delivery.AT_MOST_ONCE).job_id for n in range(3)]
+    console.operator.claim("risky", limit=3, start=True, lease=timedelta(milliseconds=100))
     page.wait_for_timeout(150)  # the leases end
     console.operator.sweep()
     page.keyboard.press("r")
@@ -297,6 +309,16 @@ def test_a_running_job_shows_its_progress_and_log_lines_as_they_come(
     expect(page.locator(".heading .state")).to_have_text("success")
     expect(page.locator("#log")).to_have_text("first line\nsecond line\n")
     expect(page.locator("#result")).to_contain_text("12345678901234567890")
+
+
+def test_a_job_shows_where_its_sites_stand(console: Console, open_page: Callable[..., Page]) -> None:
+    receipt = console.operator.submit("reindex", idempotency_key="reindex-7", sites=["ber", "fra"])
+    page = open_page(f"/jobs/{receipt.job_id}")
+    expect(page.locator("#sites tr[data-key=ber]")).to_contain_text("pending")
+    fra = page.locator("#sites tr[data-key=fra]")
+    expect(fra).to_contain_text("no answer yet")
+    expect(fra).to_contain_text("submission on its way")
+    expect(fra.locator(".bad")).to_be_visible()
 
 
 def test_a_type_is_paused_and_resumed(console: Console, open_page: Callable[..., Page]) -> None:

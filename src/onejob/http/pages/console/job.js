@@ -2,7 +2,7 @@
 
 import { get, getOr, getText } from "./api.js";
 import { make } from "./dom.js";
-import { clock, duration, indentJson } from "./format.js";
+import { clock, duration, indentJson, none } from "./format.js";
 import { ACTIONS, actionsFor, actOnJob } from "./jobs.js";
 import { ago, button, CALLBACK_TYPE, copyButton, counted, facts, heading, jobUrl, keyUrl, number, panel, state, table } from "./parts.js";
 
@@ -11,23 +11,25 @@ const LOG_LINES_MAX = 1000;
 const SHOWN_CHARS_MAX = 100000;
 const ENDED = ["success", "failed", "cancelled", "lost"];
 
-let kept = { id: "" }; // of the job that is shown: its input, and the log lines so far
+let kept = { id: "" }; // of the job that is shown: its input, whether it has sites, and the log lines so far
 
 async function load({ params, may }) {
   const { id } = params;
-  if (kept.id !== id) kept = { id, input: undefined, lines: [], next: 0 };
+  if (kept.id !== id) kept = { id, input: undefined, hasSites: true, lines: [], next: 0 };
   const details = await get(`/api/jobs/${encodeURIComponent(id)}/details`);
   const { job } = details;
   const path = `/api/jobs/${job.id}`;
   const isCallback = job.type === CALLBACK_TYPE;
-  const [result, steps, failures] = await Promise.all([
+  const [result, steps, { sites }, failures] = await Promise.all([
     job.state === "success" && !isCallback ? getOr(null, `${path}/result`, getText) : null,
     getOr({ steps: [] }, `${path}/steps`),
+    kept.hasSites ? getOr({ sites: [] }, `${path}/sites`) : { sites: [] },
     may("inspect") ? getOr({ failures: [] }, `${path}/failures`) : { failures: [] },
     kept.input === undefined && may("inspect") ? getOr(null, `${path}/input`, getText).then((text) => (kept.input = text)) : null,
     details.logLines > kept.next ? loadLog(path) : null,
   ]);
-  return { details, job, result, steps: steps.steps, failures: failures.failures, input: kept.input ?? null, lines: kept.lines };
+  kept.hasSites = sites.length > 0;
+  return { details, job, result, sites, steps: steps.steps, failures: failures.failures, input: kept.input ?? null, lines: kept.lines };
 }
 
 async function loadLog(path) {
@@ -54,7 +56,7 @@ function view(data, context) {
     make(
       "div",
       { class: "columns even" },
-      make("div", { class: "stack" }, panel("Job", jobFacts(job, details)), stepsPanel(data.steps), panel("Timeline", timeline(data))),
+      make("div", { class: "stack" }, panel("Job", jobFacts(job, details)), sitesPanel(data.sites), stepsPanel(data.steps), panel("Timeline", timeline(data))),
       make("div", { class: "stack" }, payload("Input", data.input, context), job.state === "success" ? payload("Result", data.result, context) : null, log(data), callback(details)),
     ),
   ];
@@ -91,6 +93,21 @@ function progress(job) {
     part === null ? null : make("progress", { value: Math.min(Math.max(part > 1 ? part / 100 : part, 0), 1), max: "1" }),
     make("code", {}, JSON.stringify(value)),
   );
+}
+
+function sitesPanel(sites) {
+  if (!sites.length) return null;
+  const rows = sites.map((one) => ({
+    key: one.site,
+    cells: [
+      one.site,
+      one.state ? state(one.state) : none("no answer yet"),
+      one.at ? ago(one.at) : none(),
+      one.onItsWay ? `${one.onItsWay} on its way` : "",
+      one.error ? make("span", { class: "bad small" }, one.error, " (", ago(one.errorAt), ")") : "",
+    ],
+  }));
+  return panel("Sites", table([["Site", "name"], ["State"], ["Heard"], ["Sent"], ["Error", "text wide"]], rows, { id: "sites" }));
 }
 
 function stepsPanel(steps) {
