@@ -153,4 +153,4 @@ def test_a_key_that_cannot_be_meant_is_not_made(changes: dict[str, Any]) -> None
 def test_the_id_of_a_key_has_one_form(id: str) -> None:
     with pytest.raises(Invalid, match="12 hex"):
         api_key_policy_name(id)
-    assert credentials.is_api_key_policy(api_key_policy_name(ID))
+    assert api_key_policy_name(ID).startswith(credentials.API_KEY_POLICY_PREFIX)

@@ -11,11 +11,11 @@ from onejob.core import credentials
 from onejob.core.credentials import SetPolicy
 from onejob.core.identity import policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME
-from onejob.core.replies import Missing
 from onejob.core.slots import SetLimits
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.policies import load_policy
 from tests.support.app_server import serve_app
 from tests.support.sqlite_files import RawConnection
 
@@ -45,7 +45,9 @@ async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob
     keys = ApiKeys(queue)
     created = await keys.create("ci", roles=["submitter"])
     name = credentials.api_key_policy_name(created.key.id)
-    stored = msgspec.json.decode(await _stored_body(keys, created.key.id))
+    policy, _ = await load_policy(queue.runtime.gate, "default", name)
+    assert policy is not None
+    stored = msgspec.json.decode(policy.body)
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})
     set_policy = SetPolicy(tenant="default", policy_id=policy_id("default", name), name=name, body=body)
     await queue._execute(set_policy)
@@ -71,9 +73,3 @@ async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_again(q
     await queue.set_tenant_quota(onejob.TenantLimits())
     await queue.set_quota("local", onejob.Limits(max_concurrent=1))
     assert (await queue.submit("t")).created
-
-
-async def _stored_body(keys: ApiKeys, key_id: str) -> bytes:
-    found = await keys._look_up(key_id)
-    assert not isinstance(found, Missing)
-    return found.policy.body

@@ -31,7 +31,7 @@ ROTATION_OVERLAP_MS_MAX = 90 * 86_400_000
 POLICY_BODY_BYTES_MAX = 16_384
 ABSENT = 0  # as an expected version: the policy must not exist
 
-_POLICY_PREFIX = "apikey:"
+API_KEY_POLICY_PREFIX = "apikey:"
 _TENANT_CACHE_MAX = 1024
 _TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # characters of at most four bytes each, in base64
 _API_KEY_PATTERN = re.compile(
@@ -150,11 +150,7 @@ def api_key_policy_name(key_id: str) -> str:
     """The name of the policy that stores an API key."""
     if not isinstance(key_id, str) or not _KEY_ID_PATTERN.fullmatch(key_id):
         raise Invalid("API key", f"the id of an API key is {KEY_ID_CHARS} hex digits; send it as it is listed")
-    return _POLICY_PREFIX + key_id
-
-
-def is_api_key_policy(name: str) -> bool:
-    return name.startswith(_POLICY_PREFIX)
+    return API_KEY_POLICY_PREFIX + key_id
 
 
 def encode_api_key(key: ApiKey) -> bytes:

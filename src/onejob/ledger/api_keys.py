@@ -1,6 +1,6 @@
 """API keys of a tenant: create, list, rotate, revoke and verify them through its ledger."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,20 +9,26 @@ from msgspec import Struct
 from onejob import audit
 from onejob.core import credentials
 from onejob.core.command import Precondition
-from onejob.core.credentials import ABSENT, ApiKey, LookUpPolicy, ParsedApiKey, Role
-from onejob.core.facts import Kind, NewerFormat, Policy
+from onejob.core.credentials import ApiKey, LookUpPolicy, ParsedApiKey, Role
 from onejob.core.identity import policy_id
 from onejob.core.replies import Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
-from onejob.engine import PAGE_MAX, ListFacts
-from onejob.errors import Invalid, NotFound, Outdated, Unavailable
+from onejob.errors import Invalid
 
 from . import Ledger
-from .policies import try_set_policy
+from .credential_store import CredentialKind, CredentialStore, decode_credential
 from .present import to_exception
 
 OVERLAP_DEFAULT = timedelta(days=1)
-ATTEMPTS_MAX = 100
+
+_API_KEY = CredentialKind(
+    noun="API key",
+    command="apikey",
+    policy_prefix=credentials.API_KEY_POLICY_PREFIX,
+    policy_name=credentials.api_key_policy_name,
+    encode=credentials.encode_api_key,
+    decode=credentials.decode_api_key,
+)
 
 
 class ApiKeyView(Struct, frozen=True, rename="camel"):
@@ -60,45 +66,33 @@ class ApiKeys:
     """The API keys of the ledger's tenant. The audit log names the ledger's actor for every change."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._gate = ledger.runtime.gate
-        self._ids = ledger.runtime.ids
-        self._tenant = ledger.caller.tenant
-        self._actor = ledger.caller.actor
+        runtime, caller = ledger.runtime, ledger.caller
+        self._gate = runtime.gate
+        self._ids = runtime.ids
+        self._tenant = caller.tenant
+        self._actor = caller.actor
+        self._store = CredentialStore(runtime.gate, runtime.ids, caller.tenant, _API_KEY)
 
     async def create(self, name: str, *, roles: Iterable[Role | str], user: str = "") -> NewKey:
         """Create a key. Its jobs count for the user that it is bound to, otherwise for the user `api_key:NAME`."""
         parsed_roles = frozenset(_parse_role(role) for role in roles)
-        for _ in range(ATTEMPTS_MAX):
-            key_id, secret = self._ids.nonce()[: credentials.KEY_ID_CHARS], self._ids.secret()
-            before = await self._look_up(key_id)
-            if not isinstance(before, Missing):
-                continue  # the id is in use: draw another
-            key = credentials.new_api_key(
-                id=key_id, name=name, user=user, roles=parsed_roles, secret=secret, by=self._actor, now=before.at
+        key, secret = await self._store.create(
+            lambda id, secret, now: credentials.new_api_key(
+                id=id, name=name, user=user, roles=parsed_roles, secret=secret, by=self._actor, now=now
             )
-            if await self._try_write(key, ABSENT):
-                self._audit("create", key)
-                return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key_id, secret)))
-        raise Unavailable("no API key could be created: nothing was done; retry")
+        )
+        self._audit("create", key)
+        return NewKey(to_view(key), str(ParsedApiKey(self._tenant, key.id, secret)))
 
     async def list(self) -> Sequence[ApiKeyView]:
         """All keys of the tenant, also revoked ones, oldest first."""
-        keys: list[ApiKey] = []
-        after = b""
-        while True:
-            query = ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
-            page = await self._gate.scan(query)
-            policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            keys += (decode_api_key(one.body) for one in policies if credentials.is_api_key_policy(one.name))
-            if not page.more:
-                return [to_view(key) for key in sorted(keys, key=lambda key: (key.created_at, key.id))]
-            after = policies[-1].id
+        return [to_view(key) for key in await self._store.list()]
 
     async def rotate(self, key_id: str, *, overlap: timedelta = OVERLAP_DEFAULT) -> NewKey:
         """Give a key a new secret. The old one stays valid for the overlap; the key's identity does not change."""
         secret = self._ids.secret()
         overlap_ms = to_duration_ms("overlap", overlap)
-        key = await self._change(
+        key = await self._store.change(
             key_id, lambda key, now: credentials.rotated_api_key(key, secret, overlap_ms=overlap_ms, now=now)
         )
         self._audit("rotate", key)
@@ -106,7 +100,9 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> ApiKeyView:
         """Make a key invalid for good, in every process at once."""
-        key = await self._change(key_id, lambda key, now: credentials.revoked_api_key(key, by=self._actor, now=now))
+        key = await self._store.change(
+            key_id, lambda key, now: credentials.revoked_api_key(key, by=self._actor, now=now)
+        )
         self._audit("revoke", key)
         return to_view(key)
 
@@ -153,31 +149,6 @@ class ApiKeys:
             f"apikey {action}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
         )
 
-    async def _change(self, key_id: str, change: Callable[[ApiKey, int], ApiKey]) -> ApiKey:
-        """Change the stored key; start over if another caller changed it meanwhile."""
-        for _ in range(ATTEMPTS_MAX):
-            before = await self._look_up(key_id)
-            if isinstance(before, Missing):
-                raise NotFound("no such API key here; `onejob apikey list` shows those of this tenant")
-            key = decode_api_key(before.policy.body)
-            changed = change(key, before.at)
-            if changed == key or await self._try_write(changed, before.policy.version):
-                return changed
-        raise Unavailable("other callers keep changing this API key: nothing was done; retry")
-
-    async def _look_up(self, key_id: str) -> PolicyFound | Missing:
-        name = credentials.api_key_policy_name(key_id)
-        reply = await self._gate.dispatch(LookUpPolicy(tenant=self._tenant, policy_id=policy_id(self._tenant, name)))
-        if isinstance(reply, (PolicyFound, Missing)):
-            return reply
-        raise to_exception(reply, "")
-
-    async def _try_write(self, key: ApiKey, expected: int) -> bool:
-        """False if the stored version is not the expected one."""
-        name = credentials.api_key_policy_name(key.id)
-        body = credentials.encode_api_key(key)
-        return await try_set_policy(self._gate, self._tenant, name, body, expected_version=expected) is not None
-
 
 def to_view(key: ApiKey) -> ApiKeyView:
     return ApiKeyView(
@@ -196,10 +167,7 @@ def to_view(key: ApiKey) -> ApiKeyView:
 
 def decode_api_key(body: bytes) -> ApiKey:
     """The stored key; Outdated if a newer program wrote it."""
-    try:
-        return credentials.decode_api_key(body)
-    except NewerFormat as error:
-        raise Outdated(str(error)) from error
+    return decode_credential(body, _API_KEY)
 
 
 def _parse_role(role: Role | str) -> Role:
