@@ -13,7 +13,7 @@ INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs screenshots lock sbom prove clean
+.PHONY: help setup serve test check format bench docs site screenshots lock sbom prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -60,6 +60,13 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
 
+site: .venv/.docs ## Build the documentation site in build/site
+	$(BIN)/python docs/build_site.py
+
+.venv/.docs: requirements/docs.txt | $(BIN)/python
+	@$(INSTALL) requirements/docs.txt
+	@touch $@
+
 screenshots: $(READY) ## Take the pictures of docs/console.md again; needs Chromium
 	$(BIN)/python -m docs.screenshots
 
@@ -68,6 +75,7 @@ lock: .venv/.release ## Lock versions and hashes again, after a change of pyproj
 	$(LOCK) --group build --all-extras --group dev -c requirements/serve.txt -o requirements/dev.txt
 	$(LOCK) --group bench -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) --group release -c requirements/dev.txt -o requirements/release.txt
+	$(LOCK) --group docs -c requirements/dev.txt -o requirements/docs.txt
 
 sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving installs, with licences
 	@$(PYTHON) -m venv --clear --without-pip build/serving

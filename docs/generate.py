@@ -1,13 +1,18 @@
 """Writes the pages that follow from the code: `make docs`. A test fails when one is out of date."""
 
 import ast
+import enum
+import inspect
+import re
 from argparse import Action, ArgumentParser
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints, is_typeddict
 
 import msgspec
 
+import onejob
+from onejob import inside, middleware, testing
 from onejob import settings as environment
 from onejob.cli import parser as command_line
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
@@ -22,6 +27,12 @@ from onejob.core.states import (
     SlotState,
 )
 from onejob.http import config as service
+from onejob.http.app import HttpApp
+from onejob.http.metrics_server import _SERVICE_FAMILIES
+from onejob.http.openapi import build_openapi
+from onejob.middleware.fastapi import IdempotentRoute, settled_session
+from onejob.middleware.flask import FlaskIdempotency
+from onejob.sync import SyncLedger
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "onejob"
@@ -295,11 +306,387 @@ def module_map() -> str:
     return "\n" + "".join(parts)
 
 
+def http_api() -> str:
+    """Every path of the HTTP API, as its OpenAPI document has it."""
+    app = HttpApp(testing.open_ledger())
+    document = build_openapi(app.routes.all, service.ServiceConfig(auth=True, callbacks="public"))
+    schemas = document["components"]["schemas"]
+    lines = [
+        "# The HTTP API",
+        "",
+        "Generated from the routing table by `make docs`. A running service describes itself at `/openapi.json`, and",
+        "lets you try every path at `/docs`. An error is `application/problem+json` with one of the",
+        "[codes](errors.md). Those that concern every path (a malformed request, a missing credential, an unavailable",
+        "store) are not repeated here. Roles are those of [API keys](cli.md#onejob-apikey-create). A path with the",
+        "header `Idempotency-Key` may be repeated with the same key. The members of the bodies are listed once,",
+        "[below](#bodies).",
+    ]
+    by_tag: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            by_tag.setdefault(operation["tags"][0], []).extend(_operation(path, method, operation))
+    for tag, rows in sorted(by_tag.items(), key=lambda one: (one[0] == "service", one[0])):
+        lines += ["", f"## {tag}", *rows]
+    lines += ["", "## Bodies"]
+    for name, schema in sorted(schemas.items()):
+        lines += _body(name, schema)
+    return "\n".join([*lines, ""])
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield from (
+        "",
+        f"### {method.upper()} {path}",
+        "",
+        f"{operation['summary']}. {operation.get('description', '')}".strip(),
+        "",
+    )
+    yield "| | | |"
+    yield "|---|---|---|"
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "header":
+            yield f"| header | `{parameter['name']}` | |"
+            continue
+        required = "; required" if parameter.get("required") and parameter["in"] != "path" else ""
+        yield f"| {parameter['in']} | `{parameter['name']}` | {_cell(parameter['description'])}{required} |"
+    if body := operation.get("requestBody"):
+        schema = body["content"]["application/json"]["schema"]
+        yield f"| body | {_schema_type(schema)} | {'' if body['required'] else 'optional'} |"
+    for status, response in operation["responses"].items():
+        content = response.get("content", {})
+        shown = [_schema_type(one["schema"]) for kind, one in content.items() if kind != "application/problem+json"]
+        codes = [code for code in re.findall(r"([A-Z_]{3,}): ", response["description"]) if code not in _COMMON_CODES]
+        if shown or codes or status.startswith("2"):
+            meaning = response["description"] if int(status) < 400 and response["description"] != "Success" else ""
+            yield f"| {status} | {', '.join(shown) or ', '.join(f'`{code}`' for code in codes)} | {_cell(meaning)} |"
+
+
+_COMMON_CODES = {
+    "BAD_REQUEST", "VALIDATION_ERROR", "UNAUTHORIZED", "FORBIDDEN", "LOGIN_THROTTLED", "PAYLOAD_TOO_LARGE",
+    "UNSUPPORTED_MEDIA_TYPE", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE",
+}  # fmt: skip
+
+
+def _body(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield from ("", f"### {name}", "")
+    if description := schema.get("description"):
+        yield from (description, "")
+    if "properties" not in schema:
+        yield (
+            _schema_type(schema)
+            if "anyOf" in schema
+            else f"One of {', '.join(f'`{one}`' for one in schema.get('enum', []))}."
+        )
+        return
+    yield "| member | type | |"
+    yield "|---|---|---|"
+    required = schema.get("required", [])
+    for member, one in schema["properties"].items():
+        notes = [*(["required"] if member in required else []), *([one["description"]] if "description" in one else [])]
+        yield f"| `{member}` | {_schema_type(one)} | {_cell('; '.join(notes))} |"
+
+
+def _schema_type(schema: dict[str, Any]) -> str:
+    match schema:
+        case {"$ref": ref}:
+            name = ref.rpartition("/")[2]
+            return f"[{name}](#{name.lower()})"
+        case {"anyOf": options}:
+            return " or ".join(dict.fromkeys(map(_schema_type, options)))
+        case {"enum": values}:
+            return " or ".join(f"`{value}`" for value in values)
+        case {"type": "array", "items": items}:
+            return f"list of {_schema_type(items)}"
+        case {"type": "object", "additionalProperties": {**values}} if values:
+            return f"object of {_schema_type(values)}"
+        case {"type": str(kind), "format": str(form)}:
+            return f"{kind} ({form})"
+        case {"type": str(kind)}:
+            return kind
+    return "any JSON"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def metrics() -> str:
+    """Every metric: the families that the modules in http/ build, found in their source."""
+    lines = [
+        "# Metrics",
+        "",
+        "Generated from `src/onejob/http/` by `make docs`. [Monitoring](monitoring.md) says which of them to alert",
+        "on. Counters belong to the process that did the work: sum them. *Gauges of the store* are the same from",
+        "every server: take the maximum, never a sum.",
+        "",
+        "| metric | type | labels | meaning | shown by |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(row for _, row in sorted(_metric_rows())), ""])
+
+
+_FAMILIES = {
+    "CounterMetricFamily": "counter",
+    "_counter_family": "counter",
+    "GaugeMetricFamily": "gauge",
+    "HistogramMetricFamily": "histogram",
+    "InfoMetricFamily": "info",
+}
+
+
+def _metric_rows() -> Iterator[tuple[str, str]]:
+    """The name of each family, and its row."""
+    for path in sorted((SOURCE / "http").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        samples = [call for call in calls if _name(call) == "MetricSample" and isinstance(call.args[1], ast.Dict)]
+        labels = {_constant(call, 0): call.args[1].keys for call in samples if isinstance(call.args[1], ast.Dict)}
+        for call in calls:
+            kind = _constant(call, 2) if _name(call) == "MetricFamily" else _FAMILIES.get(_name(call))
+            name, text = _constant(call, 0), _constant(call, 1)
+            if kind is None or name is None or text is None:
+                continue
+            shown = {"counter": f"{name}_total", "info": f"{name}_info"}.get(kind, name)
+            found = [ast.literal_eval(key) for key in labels.get(shown, ()) if key is not None]
+            words = ", ".join(f"`{label}`" for label in found or _label_names(call))
+            yield name, f"| `{shown}` | {kind} | {words} | {_cell(text)} | {_shown_by(path.name, call, name)} |"
+
+
+def _shown_by(module: str, call: ast.Call, name: str) -> str:
+    if module == "metrics.py" and _name(call) == "MetricFamily":
+        return "services, as a gauge of the store"
+    if module == "metrics.py":
+        return "services" if name.startswith(_SERVICE_FAMILIES) else "services and workers"
+    return {"metrics_server.py": "workers, with `--metrics`", "supervisor.py": "services, with `--workers`"}[module]
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _constant(call: ast.Call, index: int) -> str | None:
+    found = call.args[index] if len(call.args) > index else None
+    return found.value if isinstance(found, ast.Constant) and isinstance(found.value, str) else None
+
+
+def _label_names(call: ast.Call) -> list[str]:
+    given = [word.value for word in call.keywords if word.arg == "labels"]
+    if _name(call) == "_counter_family":
+        given = [call.args[2]]
+    if _name(call) == "InfoMetricFamily" and isinstance(call.args[2], ast.Dict):
+        given = [ast.Tuple([key for key in call.args[2].keys if key is not None])]
+    names: Any = ast.literal_eval(given[0]) if given else ()
+    return [names] if isinstance(names, str) else list(names)
+
+
+def python_api() -> str:
+    """The public Python API: signatures and docstrings of what can be imported."""
+    lines = [
+        "# The Python API",
+        "",
+        "Generated from signatures and docstrings by `make docs`. Everything here is imported from `onejob`, unless a",
+        "heading names another module. Methods of `Ledger` and `AsyncClient` are awaited. Without an event loop,",
+        "`onejob.sync.open(url)` and `onejob.Client` have the same methods without `await`. Durations are",
+        "`timedelta`s, or seconds where a number is allowed. What goes wrong is raised: [errors](#errors).",
+    ]
+    for title, text, members in API_PARTS:
+        lines += ["", f"## {title}", "", text]
+        for name, member in members:
+            lines += _member(name, member)
+    covered = {name for _, _, members in API_PARTS for name, _ in members}
+    rest = [(name, getattr(onejob, name)) for name in onejob.__all__ if name not in covered]
+    values = [(name, one) for name, one in rest if not _is_exception(one) and not inspect.ismodule(one)]
+    lines += ["", "## Values", "", "What the methods return and accept."]
+    for name, one in values:
+        lines += _member(name, one)
+    lines += [
+        "",
+        "## Errors",
+        "",
+        "All are `onejob.OnejobError`s, except `Invalid` and `NotTheOwner`, which say that the caller is wrong.",
+        "",
+    ]
+    lines += ["| exception | is a | meaning |", "|---|---|---|"]
+    exceptions = [(name, one) for name, one in rest if _is_exception(one)]
+    lines += [f"| `{name}` | `{one.__bases__[0].__name__}` | {_cell(_docstring(one))} |" for name, one in exceptions]
+    return "\n".join([*lines, ""])
+
+
+API_PARTS: list[tuple[str, str, list[tuple[str, Any]]]] = [
+    (
+        "Opening a ledger",
+        (
+            "`async with onejob.open(url) as queue: …`, or `queue = await onejob.open(url)` and `await queue.aclose()`. "
+            "`onejob.sync.open` takes the same arguments: `with onejob.sync.open(url) as queue: …`."
+        ),
+        [("open", onejob.open)],
+    ),
+    (
+        "The ledger",
+        "How to use it: [workers](workers.md), [quotas](quotas.md), [sequences](sequences.md), [schedules](schedules.md).",
+        [("Ledger", onejob.Ledger)],
+    ),
+    (
+        "The client",
+        (
+            "For callers over HTTP: `pip install 'onejob[client]'`, [how to use it](client.md). "
+            "`AsyncClient` has the same methods, awaited."
+        ),
+        [("Client", onejob.Client), ("RetryPolicy", onejob.RetryPolicy)],
+    ),
+    (
+        "Running jobs",
+        "[How to](workers.md), and [steps](steps.md).",
+        [("App", onejob.App), ("Context", onejob.Context), ("Worker", onejob.Worker)],
+    ),
+    (
+        "In your own transaction: onejob.inside",
+        "[How to](transactions.md). `AsyncCommands` has the methods of `SyncCommands`, awaited.",
+        [("Inside", inside.Inside), ("SyncCommands", inside.SyncCommands)],
+    ),
+    (
+        "Requests and functions: onejob.middleware",
+        (
+            "[How to](middleware.md). `IdempotentRoute` and `settled_session` are in `onejob.middleware.fastapi`, "
+            "`FlaskIdempotency` in `onejob.middleware.flask`. [Django](django.md) is configured by its settings."
+        ),
+        [
+            ("IdempotencyMiddleware", middleware.IdempotencyMiddleware),
+            ("WsgiIdempotencyMiddleware", middleware.WsgiIdempotencyMiddleware),
+            ("IdempotentRoute", IdempotentRoute),
+            ("settled_session", settled_session),
+            ("FlaskIdempotency", FlaskIdempotency),
+            ("idempotent", middleware.idempotent),
+            ("Rule", middleware.Rule),
+            ("Need", middleware.Need),
+        ],
+    ),
+    ("Tests: onejob.testing", "[How to](testing.md).", [(name, getattr(testing, name)) for name in testing.__all__]),
+]
+
+
+def _is_exception(one: Any) -> bool:
+    return inspect.isclass(one) and issubclass(one, BaseException)
+
+
+def _member(name: str, one: Any) -> Iterator[str]:
+    yield from ("", f"### {name}", "")
+    if inspect.isclass(one) and issubclass(one, enum.Enum):
+        yield from (_docstring(one), "", " · ".join(f"`{value.value}`" for value in one))
+        return
+    is_value = inspect.isclass(one) and issubclass(one, msgspec.Struct)
+    if not is_value and name != "Ledger":
+        yield from ("```pyi", _signature(name, one), "```", "")
+    yield _docstring(one)
+    if inspect.isclass(one):
+        yield from _fields(one) if is_value else ()
+        yield from _methods(one)
+
+
+def _fields(one: type[msgspec.Struct]) -> Iterator[str]:
+    yield from ("", "| field | type | default |", "|---|---|---|")
+    for field in msgspec.structs.fields(one):
+        if not field.name.startswith("_"):
+            default = "" if field.required else "…" if field.default is msgspec.NODEFAULT else f"`{field.default!r}`"
+            yield f"| `{field.name}` | {_cell(f'`{_annotation(field.type)}`')} | {_cell(default)} |"
+
+
+def _methods(one: type) -> Iterator[str]:
+    """The public methods and properties: the own ones first, then those of each base, with its name as a heading."""
+    seen: set[str] = set()
+    for base in one.__mro__:
+        if base.__module__.split(".")[0] != "onejob":
+            continue
+        found = {name: member for name, member in vars(base).items() if name not in seen and _is_public(one, name)}
+        seen |= set(found)
+        lines = [line for name, member in found.items() for line in _method(one.__name__, name, member)]
+        if lines and base.__name__.endswith("Operations"):
+            title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", base.__name__.removesuffix("Operations")).capitalize()
+            yield from ("", f"**{title}**")
+        yield from lines
+
+
+def _is_public(one: type, name: str) -> bool:
+    """Of the ledger, what callers without an event loop have as well; the rest is for the service."""
+    if one is onejob.Ledger:
+        return name in {"aclose"} | set(vars(SyncLedger)) and not name.startswith("_")
+    return not name.startswith("_")
+
+
+def _method(owner: str, name: str, member: Any) -> Iterator[str]:
+    target = getattr(member, "__func__", member)
+    if isinstance(member, property) and member.fget is not None:
+        text = _docstring(member) or f"`{_annotation(member.fget.__annotations__.get('return', ''))}`"
+        yield from ("", f"#### {owner}.{name}", "", text)
+    elif inspect.isfunction(target):
+        yield from ("", f"#### {owner}.{name}", "", "```pyi", _signature(name, target), "```")
+        if documented := _docstring(target):
+            yield from ("", documented)
+
+
+def _signature(name: str, one: Callable[..., Any]) -> str:
+    signature = inspect.signature(one)
+    parts: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        parts += _parameter(parameter)
+    returned = _annotation(signature.return_annotation)
+    end = f") -> {returned}" if returned and not inspect.isclass(one) else ")"
+    line = f"{name}({', '.join(parts)}{end}"
+    return line if len(line) <= 110 else "\n".join([f"{name}(", *(f"    {part}," for part in parts), end])
+
+
+def _parameter(parameter: inspect.Parameter) -> list[str]:
+    annotation = _annotation(parameter.annotation)
+    if parameter.kind is parameter.VAR_KEYWORD:
+        options = _typed_dict(parameter.annotation)
+        return [f"{name}=…" for name in options] if options else [f"**{parameter.name}"]
+    star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+    return [f"{star}{parameter.name}{f': {annotation}' if annotation else ''}{default}"]
+
+
+def _typed_dict(annotation: Any) -> Iterable[str]:
+    """The names of the options, where `**options` has an `Unpack[TypedDict]`."""
+    arguments = getattr(annotation, "__args__", ())
+    return tuple(get_type_hints(arguments[0])) if arguments and is_typeddict(arguments[0]) else ()
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return repr(value.value)
+    text = repr(value).removeprefix("datetime.")
+    return text if len(text) <= 40 and "<" not in text and "object at" not in text else "…"
+
+
+def _annotation(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\bForwardRef\('([^']*)'.*?\)", r"\1", text)
+    return re.sub(r"(?<![\w.])(?:\w+\.)+(?=\w)", "", text.replace("~", ""))
+
+
+def _docstring(one: Any) -> str:
+    return " ".join((inspect.getdoc(one) or "").split()) if "__doc__" in dir(one) and _own_docstring(one) else ""
+
+
+def _own_docstring(one: Any) -> bool:
+    """Not the docstring that a class inherits from a library."""
+    return not inspect.isclass(one) or "__doc__" in vars(one)
+
+
 PAGES = {
     "states.md": states,
     "settings.md": settings,
     "cli.md": command,
     "errors.md": errors,
+    "http-api.md": http_api,
+    "metrics.md": metrics,
+    "api.md": python_api,
     "../ARCHITECTURE.md": architecture,
 }
 

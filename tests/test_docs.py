@@ -9,7 +9,12 @@ from types import ModuleType
 
 import pytest
 
+import onejob.testing
+from docs import build_site
+from onejob.http.metrics import Metrics
+
 ROOT = Path(__file__).parents[1]
+PAGES = [name for name in build_site.pages() if name.endswith(".md")]
 
 
 def generator() -> ModuleType:
@@ -35,8 +40,45 @@ def test_the_python_of_the_readme_runs_again_and_again(tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stderr
 
 
-def test_links_between_the_pages_exist() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} points at {target}"
+@pytest.mark.parametrize("page", [*PAGES, "README.md"])
+def test_links_and_anchors_of_a_page_exist(page: str) -> None:
+    for link in build_site.links((ROOT / page).read_text(encoding="utf-8")):
+        target, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", target):
+            assert target.startswith("https://") or "127.0.0.1" in target, f"{page} points at {link}"
+            continue
+        found = ROOT / build_site.resolve(page, target) if target else ROOT / page
+        found = found / "README.md" if found.is_dir() else found
+        assert found.exists(), f"{page} points at {link}"
+        if anchor:
+            anchors = build_site.anchors(found.read_text(encoding="utf-8"))
+            assert anchors.count(anchor) == 1, f"{page} points at {link}, and {found.name} has {anchors}"
+
+
+def test_every_page_has_one_place_in_the_navigation() -> None:
+    nav = list(build_site.nav_pages(build_site.site_config()["nav"]))
+    places = [place for place in build_site.pages().values() if place.endswith(".md")]
+    assert sorted(nav) == sorted(places), "give every page a place in docs/mkdocs.yml"
+
+
+def test_the_site_is_laid_out_with_links_that_lead_somewhere(tmp_path: Path) -> None:
+    build_site.lay_out(tmp_path)
+    for page in tmp_path.rglob("*.md"):
+        for link in build_site.links(page.read_text(encoding="utf-8")):
+            target = link.partition("#")[0]
+            if target and not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).is_file(), f"{page.relative_to(tmp_path)} points at {link}"
+
+
+def test_the_python_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    names = set(onejob.__all__) - {"sync", "AsyncClient"}
+    assert not [name for name in names if f"### {name}\n" not in page and f"| `{name}` |" not in page]
+
+
+def test_the_metrics_page_has_every_metric_that_is_served() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    families = Metrics(onejob.testing.open_ledger()).families()
+    served = [family.name for family in families if family.name.startswith("onejob")]
+    assert served
+    assert not [name for name in served if not re.search(rf"`{name}(_total|_info)?`", page)]

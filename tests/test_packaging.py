@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
-LOCKS = ["serve", "dev", "bench", "release"]
+LOCKS = ["serve", "dev", "bench", "release", "docs"]
 
 
 def commands_of(target: str) -> str:
@@ -50,8 +50,8 @@ def constraints() -> dict[str, str]:
 
 
 def test_development_kits_are_dependency_groups_and_no_public_extras() -> None:
-    assert not {"dev", "bench", "build", "release"} & set(PROJECT["optional-dependencies"])
-    assert set(PYPROJECT["dependency-groups"]) == {"build", "dev", "bench", "release"}
+    assert not {"dev", "bench", "build", "release", "docs"} & set(PROJECT["optional-dependencies"])
+    assert set(PYPROJECT["dependency-groups"]) == {"build", "dev", "bench", "release", "docs"}
 
 
 def test_make_serve_installs_only_what_serving_needs() -> None:
@@ -95,6 +95,7 @@ def test_the_constraints_and_the_locks_agree() -> None:
         ("dev", ["build", "dev"], list(PROJECT["optional-dependencies"])),
         ("bench", ["bench"], []),
         ("release", ["release"], []),
+        ("docs", ["docs"], []),
     ],
 )
 def test_a_lock_satisfies_what_the_project_requires(name: str, groups: list[str], extras: list[str]) -> None:
@@ -116,7 +117,7 @@ def test_the_build_backend_is_locked_too() -> None:
     assert "--no-build-isolation" in commands_of("serve")
 
 
-@pytest.mark.parametrize("target", ["serve", "bench", "sbom"])
+@pytest.mark.parametrize("target", ["serve", "bench", "sbom", "site"])
 def test_make_installs_nothing_that_is_not_verified(target: str) -> None:
     installs = [line for line in commands_of(target).splitlines() if "pip" in line and " install " in line]
     assert installs

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -46,8 +47,9 @@ class FakeClock:
     def wall_ms(self) -> int:
         return self._wall_ns // _NS_PER_MS
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float | timedelta) -> None:
         """Advance both clocks."""
+        seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         assert seconds >= 0, "time does not run backwards; jump_wall steps the wall clock"
         self._monotonic_ns += round(seconds * _NS_PER_SECOND)
         self._wall_ns += round(seconds * _NS_PER_SECOND)

@@ -93,8 +93,9 @@ class MetricsServer:
 
 
 def worker_families(worker: Worker) -> list[MetricFamily]:
-    gauges = (
-        ("onejob_worker_running", "Jobs that this worker has claimed and not finished", worker.running),
-        ("onejob_worker_concurrency", "How many handlers this worker runs at once", worker.concurrency),
-    )
-    return [MetricFamily(name, text, "gauge", [MetricSample(name, {}, value)]) for name, text, value in gauges]
+    running = MetricSample("onejob_worker_running", {}, worker.running)
+    concurrency = MetricSample("onejob_worker_concurrency", {}, worker.concurrency)
+    return [
+        MetricFamily("onejob_worker_running", "Jobs that this worker has claimed and not finished", "gauge", [running]),
+        MetricFamily("onejob_worker_concurrency", "How many handlers this worker runs at once", "gauge", [concurrency]),
+    ]

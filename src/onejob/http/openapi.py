@@ -122,9 +122,9 @@ def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[di
     components["ErrorOut"]["properties"]["code"]["enum"] = list(HTTP_API_CODES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
+        del components["CallbackBody"]
     if config.sites is None and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["sites"]
-        del components["CallbackBody"]
     _split_batch_item_schema(components)
     _split_sequence_schema(components)
     return dict(zip(types, schemas, strict=True)), components
