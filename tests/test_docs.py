@@ -4,6 +4,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -51,8 +52,12 @@ def test_links_and_anchors_of_a_page_exist(page: str) -> None:
         found = found / "README.md" if found.is_dir() else found
         assert found.exists(), f"{page} points at {link}"
         if anchor:
-            anchors = build_site.anchors(found.read_text(encoding="utf-8"))
-            assert anchors.count(anchor) == 1, f"{page} points at {link}, and {found.name} has {anchors}"
+            assert anchors_of(found).count(anchor) == 1, f"{page} points at {link}"
+
+
+@cache
+def anchors_of(page: Path) -> list[str]:
+    return build_site.anchors(page.read_text(encoding="utf-8"))
 
 
 def test_every_page_has_one_place_in_the_navigation() -> None:
