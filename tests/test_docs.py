@@ -2,8 +2,6 @@
 
 import importlib.util
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -30,15 +28,6 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("name", list(generator().PAGES))
 def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generator().PAGES[name](), "run `make docs`"
-
-
-def test_the_python_of_the_readme_runs_again_and_again(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    programs = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert programs
-    for program in [*programs, *programs]:
-        ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("page", [*PAGES, "README.md"])

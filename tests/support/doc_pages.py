@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
@@ -81,6 +81,9 @@ class Reader:
                 self._run_in_background(block, text)
             elif block.language == "sh":
                 output = self._type(block, text)
+            elif block.language == "python":
+                (self._folder / "program.py").write_text(text, encoding="utf-8")
+                output = self._type(block, "python program.py")
             elif block.language == "text":
                 assert _matches(self._with_free_ports(block.text), output), f"{block.page}:{block.line}: got\n{output}"
 
@@ -108,14 +111,19 @@ class Reader:
         shell = self._shell
         assert shell.stdin is not None
         assert shell.stdout is not None
-        shell.stdin.write(f"{_without_installing(text)}\necho {_DONE}$?\n")
+        shell.stdin.write(f"{_without_installing(text)}\nprintf '\\n{_DONE}%s\\n' $?\n")
         shell.stdin.flush()
+        watchdog = Timer(SECONDS_MAX, os.killpg, (shell.pid, signal.SIGKILL))
+        watchdog.start()
         lines = []
         for line in shell.stdout:
             if line.startswith(_DONE):
+                watchdog.cancel()
                 assert line.strip() == f"{_DONE}0", f"{block.page}:{block.line}: {line}{''.join(lines)}"
                 break
             lines.append(line)
+        else:
+            raise TimeoutError(f"{block.page}:{block.line}: {''.join(lines)}")
         output = "".join(lines)
         assert not re.search(r"Traceback|command not found|^usage: ", output, re.MULTILINE), output
         return output
