@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # its stubs are not worth a dependency
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # its stubs are not worth a dependency
 
 import onejob
 from docs import build_site

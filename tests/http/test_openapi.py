@@ -1,11 +1,13 @@
 """The OpenAPI document: valid, complete, and true for real responses."""
 
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from openapi_spec_validator import validate
 
@@ -45,6 +47,14 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 @pytest.mark.parametrize("auth", [False, True])
 async def test_it_is_valid(app: HttpApp, auth: bool) -> None:
     validate(build_openapi(app.routes.all, ServiceConfig(auth=auth, rate_per_second=5)))
+
+
+@pytest.mark.parametrize("callbacks", ["none", "public"])
+async def test_every_body_that_it_names_is_in_it(app: HttpApp, callbacks: str) -> None:
+    document = build_openapi(app.routes.all, ServiceConfig(callbacks=callbacks))
+    named = re.findall(r'"\$ref":"#/components/schemas/(\w+)"', msgspec.json.encode(document).decode())
+    assert set(named) <= set(document["components"]["schemas"])
+    assert ("CallbackBody" in document["components"]["schemas"]) is (callbacks != "none")
 
 
 async def test_every_route_is_in_it(app: HttpApp) -> None:
