@@ -30,7 +30,7 @@ ROOT_PAGES = {
 HOME = {"README.md": "index.md", "docs": "index.md"}  # links to them lead home
 COPIED_FOLDERS = ("examples", "ops")
 COPIED_FILES = ("LICENSE", "Dockerfile", "compose.yaml", "action.yml")
-PAGE_SUFFIXES = {".md", ".png", ".svg"}
+PAGE_SUFFIXES = {".css", ".md", ".png", ".svg"}
 
 _LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)")
@@ -182,8 +182,8 @@ def main() -> None:
     if ran.returncode:
         sys.exit(ran.returncode)
     if wrong := outside_assets(BUILD / "site"):
-        sys.exit(f"these pages load something from another server: {', '.join(wrong)}")
-    sys.stdout.write(f"{BUILD / 'site' / 'index.html'}\n")
+        sys.exit(f"{len(wrong)} pages load something from another server, as {wrong[0]}")
+    sys.stdout.write(f"{BUILD / 'site' / 'index.html'}; with search: python3 -m http.server --directory build/site\n")
 
 
 if __name__ == "__main__":

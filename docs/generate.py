@@ -397,8 +397,8 @@ def _schema_type(schema: dict[str, Any]) -> str:
             return " or ".join(f"`{value}`" for value in values)
         case {"type": "array", "items": items}:
             return f"list of {_schema_type(items)}"
-        case {"type": "object", "additionalProperties": {**values}} if values:
-            return f"object of {_schema_type(values)}"
+        case {"type": "object", "additionalProperties": dict() as members} if members:
+            return f"object of {_schema_type(members)}"
         case {"type": str(kind), "format": str(form)}:
             return f"{kind} ({form})"
         case {"type": str(kind)}:
@@ -574,12 +574,13 @@ def _member(name: str, one: Any) -> Iterator[str]:
     if inspect.isclass(one) and issubclass(one, enum.Enum):
         yield from (_docstring(one), "", " · ".join(f"`{value.value}`" for value in one))
         return
-    is_value = inspect.isclass(one) and issubclass(one, msgspec.Struct)
-    if not is_value and name != "Ledger":
+    value = one if inspect.isclass(one) and issubclass(one, msgspec.Struct) else None
+    if value is None and name != "Ledger":
         yield from ("```pyi", _signature(name, one), "```", "")
     yield _docstring(one)
+    if value is not None:
+        yield from _fields(value)
     if inspect.isclass(one):
-        yield from _fields(one) if is_value else ()
         yield from _methods(one)
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -50,7 +50,7 @@ async def test_it_is_valid(app: HttpApp, auth: bool) -> None:
 
 
 @pytest.mark.parametrize("callbacks", ["none", "public"])
-async def test_every_body_that_it_names_is_in_it(app: HttpApp, callbacks: str) -> None:
+async def test_every_body_that_it_names_is_in_it(app: HttpApp, callbacks: Literal["none", "public"]) -> None:
     document = build_openapi(app.routes.all, ServiceConfig(callbacks=callbacks))
     named = re.findall(r'"\$ref":"#/components/schemas/(\w+)"', msgspec.json.encode(document).decode())
     assert set(named) <= set(document["components"]["schemas"])

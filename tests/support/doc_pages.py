@@ -115,7 +115,7 @@ class Reader:
         shell.stdin.flush()
         watchdog = Timer(SECONDS_MAX, os.killpg, (shell.pid, signal.SIGKILL))
         watchdog.start()
-        lines = []
+        lines: list[str] = []
         for line in shell.stdout:
             if line.startswith(_DONE):
                 watchdog.cancel()
