@@ -5,7 +5,7 @@ import enum
 import inspect
 import re
 from argparse import Action, ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints, is_typeddict
 
@@ -37,6 +37,7 @@ from onejob.sync import SyncLedger
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "onejob"
 ARCHITECTURE = HERE.parent / "ARCHITECTURE.md"
+ANNOTATION_CHARS_MAX = 90
 MAP_BEGIN, MAP_END = "<!-- map -->", "<!-- /map -->"
 
 
@@ -494,7 +495,7 @@ def python_api() -> str:
         for name, member in members:
             lines += _member(name, member)
     covered = {name for _, _, members in API_PARTS for name, _ in members}
-    rest = [(name, getattr(onejob, name)) for name in onejob.__all__ if name not in covered]
+    rest = [(name, getattr(onejob, name)) for name in onejob.__all__ if name not in covered | {"AsyncClient"}]
     values = [(name, one) for name, one in rest if not _is_exception(one) and not inspect.ismodule(one)]
     lines += ["", "## Values", "", "What the methods return and accept."]
     for name, one in values:
@@ -503,7 +504,7 @@ def python_api() -> str:
         "",
         "## Errors",
         "",
-        "All are `onejob.OnejobError`s, except `Invalid` and `NotTheOwner`, which say that the caller is wrong.",
+        "All are `onejob.OnejobError`s, except those that a handler raises: `Retry`, `Fatal` and its two kinds.",
         "",
     ]
     lines += ["| exception | is a | meaning |", "|---|---|---|"]
@@ -572,7 +573,9 @@ def _is_exception(one: Any) -> bool:
 def _member(name: str, one: Any) -> Iterator[str]:
     yield from ("", f"### {name}", "")
     if inspect.isclass(one) and issubclass(one, enum.Enum):
-        yield from (_docstring(one), "", " · ".join(f"`{value.value}`" for value in one))
+        if documented := _docstring(one):
+            yield from (documented, "")
+        yield " · ".join(f"`{value.value}`" for value in one)
         return
     value = one if inspect.isclass(one) and issubclass(one, msgspec.Struct) else None
     if value is None and name != "Ledger":
@@ -644,16 +647,16 @@ def _parameter(parameter: inspect.Parameter) -> list[str]:
     annotation = _annotation(parameter.annotation)
     if parameter.kind is parameter.VAR_KEYWORD:
         options = _typed_dict(parameter.annotation)
-        return [f"{name}=…" for name in options] if options else [f"**{parameter.name}"]
+        return [f"{name}: {_annotation(one)} = …" for name, one in options.items()] or [f"**{parameter.name}"]
     star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
     default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
     return [f"{star}{parameter.name}{f': {annotation}' if annotation else ''}{default}"]
 
 
-def _typed_dict(annotation: Any) -> Iterable[str]:
-    """The names of the options, where `**options` has an `Unpack[TypedDict]`."""
+def _typed_dict(annotation: Any) -> dict[str, Any]:
+    """The options and their types, where `**options` has an `Unpack[TypedDict]`."""
     arguments = getattr(annotation, "__args__", ())
-    return tuple(get_type_hints(arguments[0])) if arguments and is_typeddict(arguments[0]) else ()
+    return get_type_hints(arguments[0]) if arguments and is_typeddict(arguments[0]) else {}
 
 
 def _default(value: Any) -> str:
@@ -668,7 +671,8 @@ def _annotation(annotation: Any) -> str:
         return ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\bForwardRef\('([^']*)'.*?\)", r"\1", text)
-    return re.sub(r"(?<![\w.])(?:\w+\.)+(?=\w)", "", text.replace("~", ""))
+    text = re.sub(r"(?<![\w.])(?:\w+\.)+(?=\w)", "", text.replace("~", ""))
+    return text if len(text) <= ANNOTATION_CHARS_MAX else text.partition("[")[0]
 
 
 def _docstring(one: Any) -> str:
@@ -677,7 +681,7 @@ def _docstring(one: Any) -> str:
 
 def _own_docstring(one: Any) -> bool:
     """Not the docstring that a class inherits from a library."""
-    return not inspect.isclass(one) or "__doc__" in vars(one)
+    return not inspect.isclass(one) or vars(one).get("__doc__") not in (None, enum.StrEnum.__doc__)
 
 
 PAGES = {

@@ -63,6 +63,8 @@ __all__ = [
 
 
 class SubmissionError(OnejobError):
+    """A submission was not accepted; `key` is its key."""
+
     def __init__(self, message: str, *, key: str) -> None:
         super().__init__(message)
         self.key = key
@@ -84,6 +86,8 @@ class IdempotencyConflict(SubmissionError):
 
 
 class SubmissionInProgress(SubmissionError):
+    """Another caller holds the key, and has not settled it in time: retry with the same key after `retry_after` seconds."""
+
     retryable = True
 
     def __init__(self, *, key: str, job_id: str, retry_after: float) -> None:
@@ -94,6 +98,8 @@ class SubmissionInProgress(SubmissionError):
 
 
 class SubmissionRejected(SubmissionError):
+    """The holder of the key has rejected the submission for good."""
+
     def __init__(self, *, key: str, job_id: str, receipt: bytes) -> None:
         super().__init__("this submission was rejected for good; correct it and submit it under a new key", key=key)
         self.job_id = job_id
