@@ -64,6 +64,31 @@ def test_the_site_is_laid_out_with_links_that_lead_somewhere(tmp_path: Path) -> 
                 assert (page.parent / target).is_file(), f"{page.relative_to(tmp_path)} points at {link}"
 
 
+def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "good.html").write_text(
+        '<link rel="stylesheet" href="assets/a.css"><a href="https://example.com">there</a>'
+    )
+    assert not build_site.outside_assets(tmp_path)
+    for wrong in (
+        '<link href="https://fonts.example/x.css" rel="stylesheet">',
+        '<script src="//cdn.example/x.js"></script>',
+    ):
+        (tmp_path / "wrong.html").write_text(wrong)
+        assert build_site.outside_assets(tmp_path)
+
+
+def test_links_are_rewritten_outside_of_code_only() -> None:
+    places = {
+        "docs/a.md": "a.md",
+        "ARCHITECTURE.md": "architecture.md",
+        "docs/decisions/README.md": "decisions/README.md",
+    }
+    text = "[x](../ARCHITECTURE.md#map), `[y](../ARCHITECTURE.md)`, [`z`](decisions/), [home](../README.md)\n"
+    assert build_site.rewritten("docs/a.md", text, places) == (
+        "[x](architecture.md#map), `[y](../ARCHITECTURE.md)`, [`z`](decisions/README.md), [home](index.md)\n"
+    )
+
+
 def test_the_python_reference_has_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     names = set(onejob.__all__) - {"sync", "AsyncClient"}

@@ -75,14 +75,13 @@ def _commands(text: str) -> Iterator[list[str]]:
             continue  # a command over several lines, as JSON in quotes
         command: list[str] = []
         for word in [*words, ";"]:
+            is_end = word.startswith("#") or word in OPERATORS or set(word) <= set(";&|()")
+            if is_end and command:
+                yield command
             if word.startswith("#"):
-                word = ";"
-            if word in OPERATORS or set(word) <= set(";&|()"):
-                if command:
-                    yield command
+                break
+            if is_end:
                 command = []
-                if word == ";" and words and words[-1] != word and line.lstrip().startswith("#"):
-                    break
             elif command or not re.match(r"\w+=", word):
                 command.append(word)
 
