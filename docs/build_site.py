@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -77,16 +77,22 @@ def links(text: str) -> Iterator[str]:
 
 
 def anchors(text: str) -> list[str]:
-    """The anchors of the headings, as the site and the usual repository hosts make them."""
-    return [
-        slug(line.lstrip("#")) for _, line, is_prose in prose_lines(text) if is_prose and re.match(r"#{1,6} ", line)
-    ]
+    """The anchors of the headings; not of those for which the site and the usual repository hosts make different ones."""
+    headings = [line.lstrip("# ") for _, line, is_prose in prose_lines(text) if is_prose and re.match(r"#{1,6} ", line)]
+    return [slug(heading) for heading in headings if slug(heading) == host_slug(heading)]
 
 
 def slug(heading: str) -> str:
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
-    plain = unicodedata.normalize("NFKD", plain).encode("ascii", "ignore").decode()
+    plain = unicodedata.normalize("NFKD", _without_links(heading)).encode("ascii", "ignore").decode()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+def host_slug(heading: str) -> str:
+    return re.sub(r"[^\w\s-]", "", _without_links(heading)).lower().replace(" ", "-")
+
+
+def _without_links(heading: str) -> str:
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip())
 
 
 def resolve(source: str, target: str) -> str:
@@ -112,7 +118,7 @@ def rewritten(source: str, text: str, places: dict[str, str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _outside_code(line: str, place: Any) -> str:
+def _outside_code(line: str, place: Callable[[re.Match[str]], str]) -> str:
     pieces, end = [], 0
     for code in _INLINE_CODE.finditer(line):
         inside_link = _LINK.search(line[end:])

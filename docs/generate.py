@@ -29,7 +29,7 @@ from onejob.core.states import (
 from onejob.http import config as service
 from onejob.http.app import HttpApp
 from onejob.http.metrics_server import _SERVICE_FAMILIES
-from onejob.http.openapi import build_openapi
+from onejob.http.openapi import COMMON_ERROR_CODES, build_openapi
 from onejob.middleware.fastapi import IdempotentRoute, settled_session
 from onejob.middleware.flask import FlaskIdempotency
 from onejob.sync import SyncLedger
@@ -363,8 +363,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
 
 
 _COMMON_CODES = {
-    "BAD_REQUEST", "VALIDATION_ERROR", "UNAUTHORIZED", "FORBIDDEN", "LOGIN_THROTTLED", "PAYLOAD_TOO_LARGE",
-    "UNSUPPORTED_MEDIA_TYPE", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE",
+    *COMMON_ERROR_CODES, "UNAUTHORIZED", "FORBIDDEN", "LOGIN_THROTTLED", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 }  # fmt: skip
 
 
