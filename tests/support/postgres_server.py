@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -179,7 +180,7 @@ class StoreClock(FakeClock):
         tables.call(_TEST_CLOCK)
         self._store()
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float | timedelta) -> None:
         super().advance(seconds)
         self._store()
 
