@@ -103,6 +103,7 @@ prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a fa
 	$(BIN)/python -m tests.inside.killed_payments
 	$(BIN)/python -m tests.django
 	$(BIN)/python -m tests.failover
+	$(BIN)/python -m tests.patroni
 	$(BIN)/python -m tests.sites
 	$(BIN)/python -m tests.simulation.bucket --seeds 1000
 	$(BIN)/python -m tests.simulation $(ARGS)

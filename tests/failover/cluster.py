@@ -37,7 +37,7 @@ class Node(Server):
     def kill(self) -> None:
         """SIGKILL the server and all of its child processes, so that none can clean up."""
         assert self.process is not None
-        children = _children(self.process.pid)
+        children = child_processes(self.process.pid)
         self.process.kill()
         self.process.wait()
         self.process = None
@@ -48,9 +48,7 @@ class Node(Server):
     def stop_replication(self) -> None:
         """Stop the WAL senders, as if the network were cut shortly before the primary fails."""
         assert self.process is not None
-        for child in _children(self.process.pid):
-            if b"walsender" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(child, signal.SIGSTOP)
+        stop_replication(self.process.pid)
 
     def promote(self) -> None:
         self.run("pg_ctl", "promote", "-D", str(self.data), "-w", "-t", "60")
@@ -124,6 +122,13 @@ class Cluster:
         return bool(asyncio.run(self._query(sql, "postgres")))
 
 
-def _children(pid: int) -> list[int]:
+def stop_replication(postmaster: int) -> None:
+    for child in child_processes(postmaster):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a session that has just ended
+            if b"walsender" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(child, signal.SIGSTOP)
+
+
+def child_processes(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import asyncpg
 
@@ -115,20 +115,29 @@ class Fleet:
             process.kill()
 
 
+class HasGates(Protocol):
+    gates: list[GateProcess]
+
+
 class Load:
     """Callers that repeat a key at the next gate until they have an answer, and what they were told."""
 
-    def __init__(self, fleet: Fleet, plan: Plan, seed: int) -> None:
+    def __init__(
+        self, fleet: HasGates, plan: Plan, seed: int, *, answer_seconds_max: float = ANSWER_SECONDS_MAX
+    ) -> None:
         self.random = random.Random(seed)
         self.jobs: dict[str, str] = {}  # by key
         self.counts: Counter[str] = Counter()
         self.seconds: list[float] = []  # until each answer, since it was last cleared
+        self.last_created_at = time.monotonic()
+        self.longest_pause = 0.0  # between two new jobs of anybody; a gate may replay without a store
         self.slowest_refusal = 0.0
         self.cut_since = float("inf")  # the moment from which the cut gate cannot know anything new
         self.lone_keys: set[str] = set()  # sent to the cut gate only, and not answered
         self.limit = 0
         self._fleet = fleet
         self._plan = plan
+        self._answer_seconds_max = answer_seconds_max
         self._numbers = itertools.count()
         self._stop = asyncio.Event()
 
@@ -148,7 +157,8 @@ class Load:
         """The job of a key, from this gate or, where that has none to give, from the next one."""
         begin, gates = time.monotonic(), len(self._fleet.gates)
         while (job := await self._try_submit(key, gate)) is None:
-            assert time.monotonic() - begin < ANSWER_SECONDS_MAX, f"{key} had no answer for {ANSWER_SECONDS_MAX:g} s"
+            seconds = time.monotonic() - begin
+            assert seconds < self._answer_seconds_max, f"{key} had no answer for {seconds:g} s"
             gate = (gate + 1) % gates
             await asyncio.sleep(_RETRY_SECONDS)
         self.seconds.append(time.monotonic() - begin)
@@ -184,7 +194,11 @@ class Load:
         reply = await self._send(gate, submission(key, BODY))
         if reply is None or reply.status != 202:
             return None
-        self.counts[str(reply.body["idempotency"]["outcome"])] += 1
+        outcome = str(reply.body["idempotency"]["outcome"])
+        self.counts[outcome] += 1
+        if outcome == "created":
+            self.longest_pause = max(self.longest_pause, time.monotonic() - self.last_created_at)
+            self.last_created_at = time.monotonic()
         assert gate != CUT_GATE or begin < self.cut_since, "a gate without a manager has answered"
         return str(reply.body["job"]["id"])
 
