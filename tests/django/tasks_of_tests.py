@@ -4,7 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from django_tasks import task
+import django
+
+if django.VERSION >= (6,):
+    from django.tasks import default_task_backend, task
+    from django.tasks.exceptions import TaskResultDoesNotExist
+else:
+    from django_tasks import default_task_backend, task
+    from django_tasks.exceptions import TaskResultDoesNotExist
+
+__all__ = ["TaskResultDoesNotExist", "add", "attempt", "default_task_backend", "fail"]
 
 
 def note(text: str) -> None:

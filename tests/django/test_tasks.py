@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
-from django_tasks import default_task_backend
-from django_tasks.exceptions import TaskResultDoesNotExist
 
 import onejob
 from onejob.django import get_ledger
@@ -112,8 +110,8 @@ async def test_a_coroutine_may_enqueue() -> None:
 def test_what_is_no_task_has_no_result() -> None:
     job = get_ledger().submit("greet", "ann").job_id
     for unknown in (job, "nothing", "0" * 32):
-        with pytest.raises(TaskResultDoesNotExist):
-            default_task_backend.get_result(unknown)
+        with pytest.raises(tasks.TaskResultDoesNotExist):
+            tasks.default_task_backend.get_result(unknown)
 
 
 def test_a_worker_without_anything_to_run_is_refused() -> None:

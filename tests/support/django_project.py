@@ -10,6 +10,7 @@ from django.db import connections
 from django.urls import re_path
 
 APPS = ["auth", "contenttypes", "sessions", "messages", "admin"]
+TASKS_APPS = [] if django.VERSION >= (6,) else ["django_tasks"]  # Django 6.0 has tasks of its own
 SESSION_MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -26,7 +27,7 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     SECRET_KEY="tests",
     USE_TZ=True,
-    INSTALLED_APPS=[*(f"django.contrib.{name}" for name in APPS), "rest_framework", "django_tasks", "onejob.django"],
+    INSTALLED_APPS=[*(f"django.contrib.{name}" for name in APPS), "rest_framework", *TASKS_APPS, "onejob.django"],
     MIDDLEWARE=["onejob.django.IdempotencyMiddleware"],
     DATABASES={
         "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
