@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Raw
 
@@ -42,13 +42,18 @@ _MARGIN: Final = timedelta(hours=1)
 PAGE_ROWS: Final = 500
 ERROR_CHARS_MAX: Final = 500
 BUSY_SECONDS: Final = 30.0
+MYSQL_OPTIONS: Final = ("ssl_ca", "unix_socket")
+MYSQL_SECONDS: Final = 60  # longer than a server waits for a lock, 50 s
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
-_TEXT_TYPES = {"sqlite": ("TEXT", "TEXT"), "postgresql": ("text", "text"), "mysql": ("VARCHAR(255)", "LONGTEXT")}
+# MySQL can be set to cut off what is too long: the one character more than any name may have makes the relay refuse it.
+_TEXT_TYPES = {"sqlite": ("TEXT", "TEXT"), "postgresql": ("text", "text"), "mysql": ("VARCHAR(256)", "LONGTEXT")}
 _IDENTITIES = {
     "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "postgresql": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY",
 }
+# The defaults of a MySQL server may be a table without transactions, and letters of one language.
+_TABLE_OPTIONS = {"mysql": " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"}
 DIALECTS: Final = tuple(_IDENTITIES)
 
 log = logging.getLogger("onejob.relay")
@@ -66,7 +71,7 @@ CREATE TABLE {checked_table(table)} (
     scope {name},                     -- the namespace of the key; NULL: the type
     first_tried_at BIGINT,            -- set by the relay: milliseconds since 1970
     failed {text}                     -- set by the relay: why the row is not sent; set it to NULL to send it again
-);
+){_TABLE_OPTIONS.get(dialect, "")};
 """
 
 
@@ -219,12 +224,14 @@ def classify_refusal(error: OnejobError) -> Refusal:
 
 
 def open_database(url: str) -> Database:
-    """SQLite and PostgreSQL by themselves, every other database with SQLAlchemy."""
+    """SQLite, PostgreSQL and MySQL by themselves, every other database with SQLAlchemy."""
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         return SqliteDatabase(unquote(url.removeprefix("sqlite:///")))
     if scheme in ("postgresql", "postgres"):
         return PostgresDatabase(url)
+    if scheme in ("mysql", "mariadb"):
+        return MysqlDatabase(url)
     return SqlAlchemyDatabase(url)
 
 
@@ -267,6 +274,44 @@ class PostgresDatabase:
     def close(self) -> None:
         self._runner.run(self._connection.close())
         self._runner.close()
+
+
+class MysqlDatabase:
+    """MySQL and MariaDB, by PyMySQL."""
+
+    def __init__(self, url: str) -> None:
+        import pymysql
+
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        if unknown := sorted(options.keys() - MYSQL_OPTIONS):
+            raise Invalid("from", f"{unknown[0]} is no option of a MySQL URL; choose {' or '.join(MYSQL_OPTIONS)}")
+        self._connection = pymysql.connect(
+            host=parts.hostname or "127.0.0.1",
+            port=parts.port or 3306,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            database=unquote(parts.path.removeprefix("/")),
+            unix_socket=options.get("unix_socket"),
+            ssl_ca=options.get("ssl_ca"),
+            ssl_verify_identity="ssl_ca" in options,
+            charset="utf8mb4",
+            autocommit=True,
+            read_timeout=MYSQL_SECONDS,
+            write_timeout=MYSQL_SECONDS,
+        )
+
+    def placeholder(self, number: int) -> str:
+        return "%s"
+
+    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            return rows
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class SqlAlchemyDatabase:

@@ -16,7 +16,7 @@ from .exit_codes import DONE, FAILED, INTERRUPTED, USAGE_ERROR, exit_code, probl
 from .render import Screen, print_error, to_json, write
 
 # Module -> the extra that installs it.
-_EXTRAS = {"asyncpg": "postgres", "opentelemetry": "otel"}
+_EXTRAS = {"asyncpg": "postgres", "pymysql": "mysql", "opentelemetry": "otel"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

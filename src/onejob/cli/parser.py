@@ -604,7 +604,7 @@ def _add_relay(commands: Subparsers) -> None:
         "--from",
         dest="source",
         metavar="URL",
-        help="the application's database: sqlite:///…, postgresql://…, mysql+…://…",
+        help="the application's database: sqlite:///…, postgresql://…, mysql://…, or any URL of SQLAlchemy",
     )
     command.add_argument("--table", default=TABLE_DEFAULT, metavar="NAME", help="default: %(default)s")
     command.add_argument(
