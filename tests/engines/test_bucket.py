@@ -1,4 +1,4 @@
-"""The bucket engine: requests per submission, payloads, snapshots, cleaning, and several processes on a real S3 server."""
+"""The bucket engine: payloads, snapshots, cleaning, and several processes on a real S3 server."""
 
 import asyncio
 import subprocess
@@ -18,15 +18,13 @@ from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
 from onejob.core.maintenance import Purge
 from onejob.core.replies import Created, Maintained, Replayed
-from onejob.core.work import Claim
 from onejob.engines import open_engine, redact_password
-from onejob.engines.batcher import Batcher
 from onejob.engines.bucket.log import log_name, position_of
 from onejob.engines.bucket.snapshots import LOG_BYTES_MIN, find_snapshots
 from onejob.engines.bucket.url import parse_bucket_url
 from onejob.engines.sqlite import schema
 from onejob.errors import StoreRefused
-from onejob.ids import SystemIds, new_holder
+from onejob.ids import SystemIds
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from onejob.settings import IdempotencyConfig
@@ -50,46 +48,6 @@ def store(clock: FakeClock) -> MemoryObjects:
 
 def folders(store: MemoryObjects) -> Counter[str]:
     return Counter(name.partition("/")[0] for name in store.objects)
-
-
-async def test_requests_per_submission(tmp_path: Path, clock: FakeClock, store: MemoryObjects) -> None:
-    counting = CountingObjects(store)
-    engine = await open_bucket(counting, tmp_path, clock)
-    await expect(engine, submit("first", ttl_ms=DAY_MS), Created)
-
-    async def requests(*commands: object) -> dict[tuple[str, str], int]:
-        counting.counts.clear()
-        await engine.execute(commands)  # type: ignore[arg-type]  # they are commands
-        return {request: count for request, count in counting.counts.items() if request[0] != "date"}
-
-    new = [submit(f"n{n}", ttl_ms=DAY_MS) for n in range(64)]
-    created = {("create", "log"): 1, ("put", "tenants"): 128}
-    assert await requests(*new) == created
-    assert await requests(*new) == {("get", "log"): 1}
-    claims = [Claim(tenant=TENANT, job_id=command.job_id, holder=new_holder(), lease_ms=60_000) for command in new]
-    claimed = await requests(*claims)
-    assert claimed[("create", "log")] == 1
-    assert ("get", "log") not in claimed
-    assert await requests(submit("one", ttl_ms=DAY_MS)) == {("create", "log"): 1, ("put", "tenants"): 2}
-    await engine.aclose()
-
-
-async def test_concurrent_submissions_share_an_entry_and_concurrent_duplicates_a_request(
-    tmp_path: Path, clock: FakeClock, store: MemoryObjects
-) -> None:
-    counting = CountingObjects(store)
-    engine = await open_bucket(counting, tmp_path, clock)
-    batcher = Batcher(engine)
-    counting.counts.clear()
-    commands = [submit(f"n{n}", ttl_ms=DAY_MS) for n in range(200)]
-    await asyncio.gather(*(batcher.execute([command]) for command in commands))
-    assert counting.counts["create", "log"] <= 10
-    assert counting.counts["get", "log"] == 0
-    counting.counts.clear()
-    await asyncio.gather(*(batcher.execute([command]) for command in commands))
-    assert counting.counts["create", "log"] == 0
-    assert counting.counts["get", "log"] <= 10
-    await batcher.aclose()
 
 
 async def test_a_large_input_is_an_object_of_its_own(tmp_path: Path, clock: FakeClock, store: MemoryObjects) -> None:
