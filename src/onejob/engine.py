@@ -56,7 +56,7 @@ class ManagerInfo(Struct, frozen=True, kw_only=True):
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
-    """The metadata of an engine, as plain data. The four fields from `write_lanes` on are hints; without them answers
+    """The metadata of an engine, as plain data. The five fields from `write_lanes` on are hints; without them answers
     are the same. The last three are for engines whose ledger another process owns.
     """
 
@@ -67,6 +67,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     write_lanes: int = 1  # batches of writes that may be in flight at once
     update_lanes: int = 0  # more batches, for commands that create nothing; 0: they share the write lanes
     batch_max: int = BATCH_MAX
+    lane_batch_min: int = 4  # what waits is divided between free lanes, but into batches no smaller than this
     synchronous_reads: bool = False  # `read_now` usually answers
     is_maintained_elsewhere: bool = False  # nobody but the owner of the ledger needs to run maintenance
     settings: LedgerSettings | None = None  # what the owner prescribes; None: this process is the owner

@@ -86,6 +86,21 @@ async def test_an_engine_may_have_several_batches_in_flight(engine: RecordingEng
     await combined.aclose()
 
 
+@pytest.mark.parametrize(("lane_batch_min", "sizes"), [(1, [16] * 4), (24, [24, 24, 16]), (64, [64])])
+async def test_what_waits_is_divided_between_free_lanes_into_batches_as_large_as_the_engine_wants(
+    engine: RecordingEngine, lane_batch_min: int, sizes: list[int]
+) -> None:
+    engine.info = replace(engine.info, write_lanes=4, lane_batch_min=lane_batch_min)
+    combined = Batcher(engine)
+    engine.hold_writes()
+    calls = [start_call(combined, submit(f"k{n}")) for n in range(64)]
+    await run_ready_callbacks()
+    assert [len(batch) for batch in engine.batches] == sizes
+    engine.release_writes()
+    await asyncio.gather(*calls)
+    await combined.aclose()
+
+
 async def test_updates_have_their_own_lane_where_the_engine_wants_one(engine: RecordingEngine) -> None:
     engine.info = replace(engine.info, update_lanes=1)
     combined = Batcher(engine)

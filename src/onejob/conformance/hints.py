@@ -19,6 +19,7 @@ class HintRules:
         assert info.write_lanes >= 1
         assert info.update_lanes >= 0
         assert info.batch_max >= 1
+        assert info.lane_batch_min >= 1
         assert world.engine.info == info
 
     async def test_the_ledger_id_is_not_empty_and_stays_the_same(self, world: World) -> None:

@@ -32,7 +32,6 @@ BATCH_BYTES_MAX = 1 << 20  # of the small commands of a batch, and of its large 
 LARGE_COMMAND_BYTES = 64 << 10
 QUEUE_BYTES_MAX = 256 << 20
 QUEUE_MAX = 32_768
-LANE_SHARE_MIN = 4
 COALESCE_ITERATIONS_MAX = 4
 UNKNOWN_ATTEMPTS_MAX = 3
 STALL_SECONDS = 4.5  # commands queued behind a batch that failed after this long are refused, not executed
@@ -75,6 +74,37 @@ class Pending:
             self.future.set_exception(result)
         else:
             self.future.set_result(result)
+
+
+class _ResultsOfCall:
+    """The results of the commands of one call, which are complete when each of them has its own."""
+
+    __slots__ = ("_left", "_results", "future")
+
+    def __init__(self, count: int) -> None:
+        self.future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._results: list[Any] = [None] * count
+        self._left = count
+
+    def set(self, index: int, result: Result) -> None:
+        self._results[index] = result
+        self._left -= 1
+        if not self._left and not self.future.done():  # done: the caller is gone
+            self.future.set_result(self._results)
+
+
+class _PartOfCall(Pending):
+    """A command of a call with several. A future for each would cost more than the rest of its way through the queue."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, command: Command[Any], call: _ResultsOfCall, index: int) -> None:
+        self.command = command
+        self.call = call
+        self.index = index
+
+    def complete(self, result: Result) -> None:
+        self.call.set(self.index, result)
 
 
 class QueueStats(NamedTuple):
@@ -210,6 +240,7 @@ class Batcher:
         info = engine.info
         self._engine = engine
         self._batch_max = info.batch_max
+        self._lane_batch_min = info.lane_batch_min
         self._writes = CommandQueue(queue_max, info.write_lanes)
         self._updates = CommandQueue(queue_max, info.update_lanes) if info.update_lanes else self._writes
         self._reads = CommandQueue(queue_max)
@@ -239,11 +270,16 @@ class Batcher:
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
     ) -> Sequence[AnyReply]:
-        loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in commands]
-        for command, future in zip(commands, futures, strict=True):
-            self.enqueue(Pending(command, future))
-        return replies_or_raise(await collect_results(futures))
+        return replies_or_raise(await self.execute_each(commands))
+
+    async def execute_each(self, commands: Sequence[Command[Any]]) -> list[Result]:
+        """Each command's reply or its own failure."""
+        if not commands:
+            return []
+        call = _ResultsOfCall(len(commands))
+        for index, command in enumerate(commands):
+            self.enqueue(_PartOfCall(command, call, index))
+        return await call.future
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
@@ -292,7 +328,7 @@ class Batcher:
         self.read_batches += is_read
         free = queue.lanes - len(queue.running) + 1
         # Free lanes share the queue, so that one batch is prepared while another commits.
-        share = queue.size if self._coalesce else max(LANE_SHARE_MIN, -(-queue.size // free))
+        share = queue.size if self._coalesce else max(self._lane_batch_min, -(-queue.size // free))
         entries = queue.take(min(share, self._batch_max))
         if queue.size and free > 1:
             self._start_batch(queue)

@@ -24,7 +24,7 @@ from onejob.core.replies import AnyReply, KeySettled
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, LedgerSettings, Query
-from onejob.engines.batcher import Batcher, Pending, collect_results
+from onejob.engines.batcher import Batcher
 from onejob.errors import OnejobError, Unavailable, Unknown
 from onejob.http.rate_limit import RateLimiter
 from onejob.ids import SystemIds
@@ -234,15 +234,14 @@ class ManagerIdempotencyLedger:
         if len(parsed) > COMMANDS_MAX:
             raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {COMMANDS_MAX} commands; send fewer")
         commands = [command for command in parsed if not isinstance(command, NotUnderstood)]
-        for command in commands:
-            _check_allowed(command, key)
-        loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in commands]
-        for command, future in zip(commands, futures, strict=True):
-            self._batcher.enqueue(Pending(self._with_grace(command), future))
-        replies = iter(await collect_results(futures))
-        results = [one if isinstance(one, NotUnderstood) else next(replies) for one in parsed]
-        return self._codec.encode_results(results, version)
+        _check_allowed(commands, key)
+        results = await self._batcher.execute_each([self._with_grace(command) for command in commands])
+        if len(commands) == len(parsed):
+            return self._codec.encode_results(results, version)
+        replies = iter(results)
+        return self._codec.encode_results(
+            [one if isinstance(one, NotUnderstood) else next(replies) for one in parsed], version
+        )
 
     async def _scan(self, body: bytes, key: GateKey, version: int) -> bytes:
         query = self._codec.decode_query(body)
@@ -334,18 +333,24 @@ class RateShares:
         return self._limiter
 
 
-def _check_allowed(command: Command[Any], key: GateKey) -> None:
-    if not key.may_act_for(command.tenant):
+def _check_allowed(commands: Sequence[Command[Any]], key: GateKey) -> None:
+    tenants = {command.tenant for command in commands}
+    if not all(map(key.may_act_for, tenants)):
         raise _not_allowed(key)
-    if key.is_site and not isinstance(command, SITE_COMMANDS):
+    if key.is_site and not all(isinstance(command, SITE_COMMANDS) for command in commands):
         raise RequestError(
             STATUS_FORBIDDEN, f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
         )
     # A gate must not make credentials for other gates, under their name or under another.
-    if command.tenant == SYSTEM_TENANT and isinstance(command, SetPolicy):
-        is_named_right = command.policy_id == policy_id(command.tenant, command.name)
-        if command.name.startswith(POLICY_PREFIX) or not is_named_right:
-            raise RequestError(STATUS_FORBIDDEN, "gate keys are made on the engine, not through a gate")
+    if SYSTEM_TENANT in tenants and any(map(_makes_gate_key, commands)):
+        raise RequestError(STATUS_FORBIDDEN, "gate keys are made on the engine, not through a gate")
+
+
+def _makes_gate_key(command: Command[Any]) -> bool:
+    if command.tenant != SYSTEM_TENANT or not isinstance(command, SetPolicy):
+        return False
+    is_named_right = command.policy_id == policy_id(command.tenant, command.name)
+    return command.name.startswith(POLICY_PREFIX) or not is_named_right
 
 
 def _tenant_of(query: Query[Any]) -> str | None:
