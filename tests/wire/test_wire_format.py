@@ -16,7 +16,7 @@ from onejob.core.submit import JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
 from onejob.engine import Backlog, JobCount, Query, ReadyCount
 from onejob.errors import FactsLocked, Unavailable, Unknown
-from onejob.wire.codec import COMMANDS, QUERIES, REPLIES, Malformed, WireCodec, join_commands
+from onejob.wire.codec import COMMANDS, QUERIES, REPLIES, Malformed, WireCodec
 from onejob.wire.messages import NotUnderstood
 
 FORMAT_FILE = Path(__file__).parent / "wire_format.txt"
@@ -131,7 +131,7 @@ def test_free_text_is_cleaned_where_a_command_is_made() -> None:
     )
     resolve = Resolve(tenant="t", job_id=b"1" * 16, actor="a", resolution=Resolution.FAILED, note="\udfff")
     assert (finish.error, resolve.note) == ("a\ufffd\ufffd", "\ufffd")
-    sent: list[Any] = CODEC.decode_commands(join_commands([CODEC.encode_command(one) for one in (finish, resolve)]))
+    sent: list[Any] = CODEC.decode_commands(CODEC.encode_commands((finish, resolve)))
     assert sent == [
         finish,
         resolve,

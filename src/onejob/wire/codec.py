@@ -73,6 +73,7 @@ REPLIES: Final[tuple[type[Struct], ...]] = replies.AnyReply.__args__
 REPLIES_SINCE: Final[Mapping[type[Any], int]] = {}
 
 _FACT_TYPES: Final = {kind: fact for fact, kind in KINDS.items()}
+_FAILURES: Final = frozenset((NotExecuted, OutcomeUnknown))
 _encode = msgpack.Encoder().encode
 
 
@@ -91,18 +92,24 @@ class WireCodec:
         replies_since: Mapping[type[Any], int] = REPLIES_SINCE,
     ) -> None:
         self._replies_since = replies_since
+        command = Union[(*commands,)]  # type: ignore[valid-type]
         answers = Union[(*replies, NotUnderstood, NotExecuted, OutcomeUnknown)]  # type: ignore[valid-type]
-        self._decode_command = msgpack.Decoder(Union[tuple(commands)]).decode  # noqa: UP007
+        self._decode_command = msgpack.Decoder(command).decode
+        self._decode_commands = msgpack.Decoder(list[command]).decode
         self._decode_query = msgpack.Decoder(Union[QUERIES]).decode  # noqa: UP007
         self._decode_answer = msgpack.Decoder(answers).decode
         self._decode_answers = msgpack.Decoder(list[answers]).decode
 
-    def encode_command(self, command: Command[Any]) -> Raw:
-        """Raises if it has a value that cannot be sent, and that no store could hold either."""
-        return Raw(_encode(command))
+    def encode_commands(self, commands: Sequence[Command[Any]]) -> bytes:
+        """Raises if one has a value that cannot be sent, and that no store could hold either."""
+        return _encode(commands)
 
     def decode_commands(self, data: bytes) -> list[Command[Any] | NotUnderstood]:
-        return [self._decode_one(raw) for raw in _decode_parts(data)]
+        try:
+            commands: list[Command[Any] | NotUnderstood] = self._decode_commands(data)
+        except msgspec.DecodeError:  # then each alone, so that one which is not understood does not stop the others
+            return [self._decode_one(raw) for raw in _decode_parts(data)]
+        return commands
 
     def _decode_one(self, raw: Raw) -> Command[Any] | NotUnderstood:
         try:
@@ -112,7 +119,12 @@ class WireCodec:
         return command
 
     def encode_results(self, results: Sequence[Any], version: int = WIRE_VERSION) -> bytes:
+        if all(self._is_sent_as_it_is(kind, version) for kind in set(map(type, results))):
+            return _encode(results)
         return _encode([self._to_answer(result, version) for result in results])
+
+    def _is_sent_as_it_is(self, kind: type[Any], version: int) -> bool:
+        return not issubclass(kind, BaseException) and self._replies_since.get(kind, 0) <= version
 
     def _to_answer(self, result: Any, version: int) -> Any:
         match result:
@@ -128,9 +140,11 @@ class WireCodec:
 
     def decode_results(self, data: bytes) -> list[Result | NotUnderstood]:
         try:
-            answers = self._decode_answers(data)
+            answers: list[Any] = self._decode_answers(data)
         except msgspec.ValidationError:  # one that a newer manager made; the others can be read
             answers = [self._try_decode_answer(raw) for raw in _decode_parts(data)]
+        if _FAILURES.isdisjoint(map(type, answers)):
+            return answers
         return [_to_result(answer) for answer in answers]
 
     def _try_decode_answer(self, raw: Raw) -> Any:
@@ -187,10 +201,6 @@ def decode_struct(data: bytes, kind: Any) -> Any:
         return msgpack.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise Malformed(str(error)) from error
-
-
-def join_commands(parts: Sequence[Raw]) -> bytes:
-    return _encode(parts)
 
 
 def _decode_parts(data: bytes) -> list[Raw]:

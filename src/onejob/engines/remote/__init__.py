@@ -20,7 +20,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock
@@ -30,7 +29,7 @@ from onejob.core.replies import AnyReply, Defect
 from onejob.engine import EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import PartlyDone, Unavailable, Unknown
 from onejob.settings import read_gate_key
-from onejob.wire.codec import Result, WireCodec, decode_page, decode_struct, encode_struct, join_commands
+from onejob.wire.codec import Result, WireCodec, decode_page, decode_struct, encode_struct
 from onejob.wire.connection import NoAnswer, NotSent, RequestRefused
 from onejob.wire.messages import (
     BODY_BYTES_MAX,
@@ -116,6 +115,7 @@ class RemoteEngine(EngineBase):
             durability_warning=agreed.hello.durability_warning,
             write_lanes=WRITE_LANES,
             batch_max=agreed.hello.batch_max,
+            lane_batch_min=agreed.hello.batch_max,  # each request costs a turn of both processes
             is_maintained_elsewhere=True,
             settings=agreed.hello.settings,
             window_ms=agreed.hello.window_ms,
@@ -127,7 +127,7 @@ class RemoteEngine(EngineBase):
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
     ) -> Sequence[AnyReply]:
         self._refuse_closed()
-        results: list[Result] = list(await self._execute_all(commands)) if commands else []
+        results = await self._execute_all(commands) if commands else []
         late = [n for n, result in enumerate(results) if is_late_arrival(result) and _needs_deadline(commands[n])]
         if late:  # the store's clock was set forward, or the line is slow: certainly not done, so once more
             again = await self._execute_once_more([commands[n] for n in late])
@@ -176,25 +176,22 @@ class RemoteEngine(EngineBase):
 
     async def _execute_all(self, commands: Sequence[Command[Any]]) -> list[Result]:
         """Each command's result. What cannot be encoded is not sent; what one manager does not know goes to the next."""
-        results: list[Result | NotUnderstood | None] = [None] * len(commands)
         not_after = 0
-        parts: list[Raw] = []
-        sent: list[int] = []
-        for n, command in enumerate(commands):
-            try:
-                if _needs_deadline(command):
-                    not_after = not_after or self._latest_store_time() + LATE_MS_MAX
-                    struct: Any = command  # every command is a Struct, and those without an echo have the field
-                    command = replace(struct, not_after=not_after)
-                parts.append(self._codec.encode_command(command))
-                sent.append(n)
-            except Exception as error:  # noqa: BLE001 - a value that no store could hold
-                results[n] = to_defect(command, error)
+        if any(map(_needs_deadline, commands)):
+            not_after = self._latest_store_time() + LATE_MS_MAX
+            commands = [_with_deadline(command, not_after) for command in commands]
+        results: list[Any] = [None] * len(commands)
+        sent: Sequence[int] = range(len(commands))
+        try:
+            body = self._codec.encode_commands(commands)
+        except Exception:  # noqa: BLE001 - find the command that has a value which no store could hold
+            sent = self._refuse_unencodable(commands, results)
+            body = self._codec.encode_commands([commands[n] for n in sent])
         may_repeat = not any(command.writes for command in commands)
         skipped: set[Manager] = set()
         while sent:
             try:
-                answers, manager = await self._execute_parts(parts, may_repeat, skipped, not_after)
+                answers, manager = await self._execute_body(body, len(sent), may_repeat, skipped, not_after)
             except (Unavailable, Unknown) as error:
                 if not skipped:
                     raise
@@ -203,32 +200,46 @@ class RemoteEngine(EngineBase):
                 break
             for n, answer in zip(sent, answers, strict=True):
                 results[n] = answer
+            if NotUnderstood not in map(type, answers):
+                break
             skipped.add(manager)
-            left = [at for at, answer in enumerate(answers) if isinstance(answer, NotUnderstood)]
             if len(skipped) == len(self.peers.managers):
                 break
-            parts, sent = [parts[at] for at in left], [sent[at] for at in left]
+            sent = [n for n in sent if isinstance(results[n], NotUnderstood)]
+            body = self._codec.encode_commands([commands[n] for n in sent])
         if not_after and self._late_copies_until:
             await self._outlast_late_copies()
-        return [Defect(one.message, retryable=True) if isinstance(one, NotUnderstood) else one for one in results]  # type: ignore[misc]
+        if skipped:
+            return [Defect(one.message, retryable=True) if isinstance(one, NotUnderstood) else one for one in results]
+        return results
 
-    async def _execute_parts(
-        self, parts: Sequence[Raw], may_repeat: bool, skipped: set[Manager], not_after: int
+    def _refuse_unencodable(self, commands: Sequence[Command[Any]], results: list[Any]) -> list[int]:
+        """Set the results of the commands that cannot be encoded, and return which ones can."""
+        sendable: list[int] = []
+        for n, command in enumerate(commands):
+            try:
+                self._codec.encode_commands((command,))
+                sendable.append(n)
+            except Exception as error:  # noqa: BLE001 - it is the result
+                results[n] = to_defect(command, error)
+        return sendable
+
+    async def _execute_body(
+        self, body: bytes, count: int, may_repeat: bool, skipped: set[Manager], not_after: int
     ) -> tuple[list[Result | NotUnderstood], Manager]:
-        body = join_commands(parts)
         if len(body) > BODY_BYTES_MAX:
             raise Unavailable("the batch is too large, and nothing was done; send fewer commands at once")
         try:
             answer, manager = await self._ask_one_of("/execute", body, may_repeat=may_repeat, skipped=skipped)
             answers = self._codec.decode_results(answer)
-            if len(answers) != len(parts):
-                raise Unknown(f"{manager.url} gave {len(answers)} replies to {len(parts)} commands; retry")
+            if len(answers) != count:
+                raise Unknown(f"{manager.url} gave {len(answers)} replies to {count} commands; retry")
         except Unavailable:
             raise
         except BaseException:  # also when the caller is cancelled: the batch may be under way
             self._late_copies_until = max(self._late_copies_until, not_after)
             raise
-        if any(isinstance(answer, Unknown) for answer in answers):
+        if not_after and any(isinstance(answer, Unknown) for answer in answers):
             self._late_copies_until = max(self._late_copies_until, not_after)
         return answers, manager
 
@@ -356,6 +367,14 @@ class RemoteEngine(EngineBase):
 def _needs_deadline(command: Command[Any]) -> bool:
     """True if a late copy could undo something, and who made the command has set no deadline."""
     return not command.has_echo and not getattr(command, "not_after", 0)
+
+
+def _with_deadline(command: Command[Any], not_after: int) -> Command[Any]:
+    if not _needs_deadline(command):
+        return command
+    struct: Any = command  # every command is a Struct, and those without an echo have the field
+    dated: Command[Any] = replace(struct, not_after=not_after)
+    return dated
 
 
 def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
