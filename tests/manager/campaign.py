@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -399,12 +400,11 @@ MESSAGES = ("/hello", "/execute", "/scan", "/barrier", "/tokens")
 async def cut_each_reply(fleet: Fleet, load: Load) -> Counter[str]:
     """Run a script of verbs once for each reply that it takes, and lose that one after the manager has executed it."""
     cut: Counter[str] = Counter()
-    for place in itertools.count():
-        numbers = itertools.count()
 
-        def cut_answer(data: bytes, place: int = place, numbers: "itertools.count[int]" = numbers) -> bool:
+    def cut_where(is_wanted: Callable[[str], bool]) -> None:
+        def cut_answer(data: bytes) -> bool:
             path = data.split(b" ", 2)[1].decode()
-            if path == "/subscribe" or next(numbers) != place:
+            if path == "/subscribe" or not is_wanted(path):
                 return False
             cut[path] += 1
             return True
@@ -412,14 +412,29 @@ async def cut_each_reply(fleet: Fleet, load: Load) -> Counter[str]:
         for relay in fleet.relays:
             relay.drop_connections()  # so that hello is one of the messages
             relay.cut_answer = cut_answer
+
+    for place in itertools.count():
+        numbers = itertools.count()
+        cut_where(partial(_is_at, place, numbers))
         await run_script(load, f"key-script-{place}")
         if next(numbers) <= place:
             break
+    for message in set(MESSAGES) - set(cut):  # it had another place in each run
+        cut_where(partial(_is_first, message, cut))
+        await run_script(load, f"key-script-{message.strip('/')}")
     for relay in fleet.relays:
         relay.cut_answer = lambda _: False
     missing = set(MESSAGES) - set(cut)
     assert not missing, f"no reply was cut of {missing}"
     return cut
+
+
+def _is_at(place: int, numbers: "itertools.count[int]", path: str) -> bool:
+    return next(numbers) == place
+
+
+def _is_first(message: str, cut: Counter[str], path: str) -> bool:
+    return path == message and not cut[message]
 
 
 async def run_script(load: Load, key: str) -> None:
