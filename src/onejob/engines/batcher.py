@@ -94,7 +94,7 @@ class _ResultsOfCall:
 
 
 class _PartOfCall(Pending):
-    """A command of a call with several. A future for each would cost more than the rest of its way through the queue."""
+    """A command of a call that waits for all its commands together."""
 
     __slots__ = ("call", "index")
 
