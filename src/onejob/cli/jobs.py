@@ -35,7 +35,7 @@ from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import admin, operators, render, top
+from . import admin, backups, operators, render, top
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
 from .exit_codes import DONE, FAILED, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
@@ -48,7 +48,8 @@ LOG_PAGE_MAX: Final = 1000
 GIT_SECONDS: Final = 10
 BAR_WIDTH: Final = 24
 ERASE_LINE: Final = "\r\x1b[K"
-_ENGINE_COMMANDS: Final = ("apikey", "gatekey", "migrate", "schedules", "webhook-secret")  # they take no --url
+# They take no --url.
+_ENGINE_COMMANDS: Final = ("apikey", "backup", "gatekey", "migrate", "restore", "schedules", "webhook-secret")
 _JOB_COMMANDS: Final = ("job", "cancel", "result", "logs", "resolve")
 _ESCAPES: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 
@@ -79,6 +80,8 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
             return CommandResult(examination, doctor.render_examination, examination.exit_code)
         case "migrate":
             return CommandResult(admin.run_migrate(engine_url(options, settings)), admin.render_migration)
+        case "backup" | "restore":
+            return CommandResult(backups.run(options, engine_url(options, settings)), backups.render)
         case "apikey":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_apikey(engine.ledger, options), admin.render_api_keys)

@@ -72,6 +72,7 @@ def build_parser() -> ArgumentParser:
     _add_relay(commands)
     _add_run_once(commands)
     _add_check(commands)
+    _add_backup_commands(commands)
     return parser
 
 
@@ -673,6 +674,28 @@ def _add_check(commands: Subparsers) -> None:
         """onejob check http://127.0.0.1:8000/orders --body '{"amount": 5}' --id order.id""",
     )
     add_check_arguments(command)
+
+
+def _add_backup_commands(commands: Subparsers) -> None:
+    backup = _add_command(
+        commands,
+        "backup",
+        "Copy a SQLite store to a file while it is in use; verified before the file gets its name.",
+        "onejob backup onejob-2030-01-31.db --engine sqlite:///onejob.db",
+    )
+    backup.add_argument("file", metavar="FILE", help="the new file")
+    backup.add_argument("--force", action="store_true", help="replace the file if it exists")
+    restore = _add_command(
+        commands,
+        "restore",
+        "Put a backup in the place of a SQLite store that nobody uses; the old store is moved aside.",
+        "onejob restore onejob-2030-01-31.db --engine sqlite:///onejob.db",
+    )
+    restore.add_argument("file", metavar="FILE", help="a file that `onejob backup` made")
+    for command in (backup, restore):
+        target = command.add_argument_group(TARGET_GROUP)
+        target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
+        target.add_argument("--json", action="store_true", help=_JSON_HELP)
 
 
 def _add_run_process_arguments(command: ArgumentParser) -> None:

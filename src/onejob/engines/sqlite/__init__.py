@@ -181,21 +181,25 @@ class SqliteEngine(EngineBase):
         schema.prepare_file(self._path, create=self._write_file is None)
         if self._write_file is not None and self._write_file.is_truncated():
             raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
+        file = OpenedFile(
+            self._path
+        )  # before it is opened, and checked under the lock: a restore may replace it meanwhile
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
             if self._write_lock is None:
                 self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
             with self._write_lock.acquire() as seconds_left:
                 db.set_busy_timeout(int(seconds_left * 1000))
+                file.check()
                 schema.migrate(db, self._path)
                 schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
                 ledger = self._load_ledger(db, self._write_lock)
                 offset = schema.load_clock_offset_ms(db, self._clock)
         except BaseException:
-            db.close()
+            _close_unchanged(db)
             raise
-        self._write_file = OpenedFile(self._path)
+        self._write_file = file
         self._now = make_engine_clock(self._clock, offset)
         self._ledger = ledger
         self.info = _describe(ledger)
@@ -220,14 +224,16 @@ class SqliteEngine(EngineBase):
     def _checked_reader(self) -> "SqliteStore":
         if self._read_store is None:
             known = self._ledger  # before the file is read: the writer goes on
+            file = OpenedFile(self._path)
             db = schema.connect(self._path)
             try:
                 schema.refuse_other_ledger(self._path, schema.read_ledger(db), known)
                 if self._write_store is None:  # after a failure, so that this connection may have recovered the journal
                     self._rewrite_journal(db)
-                self._read_file = OpenedFile(self._path)
+                file.check()
+                self._read_file = file
             except BaseException:
-                db.close()
+                _close_unchanged(db)
                 raise
             self._read_store = SqliteStore(db, self._now, known)
         assert self._read_file is not None
@@ -262,9 +268,9 @@ class SqliteEngine(EngineBase):
 
     def _close_store(self, store: "SqliteStore", file: "OpenedFile | None") -> None:
         if file is not None and file.is_truncated():
-            # The last connection would write the pages of the journal between the missing ones, and remove the journal.
-            store.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        store.db.close()
+            _close_unchanged(store.db)
+        else:
+            store.db.close()
 
     def _translate_errors(self, work: Callable[..., T], *args: Any) -> T:
         """Turn the errors of the store into the two failures of the seam, and reconnect after one."""
@@ -285,6 +291,16 @@ class SqliteEngine(EngineBase):
             self._close_writer()
         elif work != self._open_writer:
             self._close_reader()
+
+
+def _close_unchanged(db: apsw.Connection) -> None:
+    """Close a connection whose file is not what it was, or may not be.
+
+    Otherwise the last connection would write the pages of the journal into it, between missing ones or into another file, and
+    remove the journal.
+    """
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.close()
 
 
 def _describe(ledger: schema.LedgerState) -> EngineInfo:

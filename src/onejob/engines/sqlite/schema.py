@@ -22,9 +22,10 @@ _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
 # In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
 _SQLITE_MIN = (3, 51, 3)
-_CHECKSUM_BYTES = 8
+CHECKSUM_BYTES = 8
 _REWRITE_BYTES = 1 << 20
 LOCK_FILE_SUFFIX = "-turn"
+RESTORE_NOTE_SUFFIX = "-restore"
 _MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
 _MARK_BYTES = 54
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
@@ -49,7 +50,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
     )
     try:
         if not os.stat(path).st_size:
-            db.reserve_bytes("main", _CHECKSUM_BYTES)  # of every page of a new file
+            db.reserve_bytes("main", CHECKSUM_BYTES)  # of every page of a new file
         if db.readonly("main"):
             # SQLite would map the shared memory read-only for the whole process, even after the file is fixed.
             raise PermissionError("it is read-only")
@@ -107,11 +108,18 @@ def prepare_file(path: str, *, create: bool) -> None:
     """Create a missing file with mode 0600; refuse one that was emptied."""
     if not create and not _file_bytes(path) and not _file_bytes(path + "-wal"):
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
+    refuse_interrupted_restore(path)
     refuse_emptied(path)
     # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def refuse_interrupted_restore(path: str) -> None:
+    """Refuse a store of which a restore may have replaced only a part."""
+    if os.path.exists(path + RESTORE_NOTE_SUFFIX):
+        raise StoreRefused(f"a restore of {path} has not come to its end; run `onejob restore` again")
 
 
 def refuse_emptied(path: str) -> None:
@@ -133,12 +141,12 @@ def refuse_emptied(path: str) -> None:
 
 def migrate(db: apsw.Connection, path: str) -> None:
     """Apply all missing migrations in one transaction."""
-    _refuse_other_application(db, path)  # before its journal mode is changed
+    refuse_other_application(db, path)  # before its journal mode is changed
     if _fetch_value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be set to WAL mode here; use a local disk")
     steps = load_migrations(__package__)
     with _write_transaction(db):
-        _refuse_other_application(db, path)
+        refuse_other_application(db, path)
         _refuse_prerelease(db, path)
         refuse_newer(db)
         version = _fetch_value(db, "PRAGMA user_version")
@@ -250,7 +258,7 @@ def _fetch_value(db: apsw.Connection, sql: str, *values: Any) -> Any:
     return None if row is None else row[0]
 
 
-def _refuse_other_application(db: apsw.Connection, path: str) -> None:
+def refuse_other_application(db: apsw.Connection, path: str) -> None:
     if _fetch_value(db, "PRAGMA application_id") == APPLICATION_ID:
         return
     if _fetch_value(db, "SELECT count(*) FROM sqlite_master"):
@@ -280,6 +288,7 @@ class SqliteDiagnostics(Struct, frozen=True):
 
 def diagnose(path: str) -> SqliteDiagnostics:
     """Examine an existing file without changing it; raises StoreRefused if it cannot be read."""
+    refuse_interrupted_restore(path)
     refuse_emptied(path)
     try:
         db = connect(path)
@@ -311,12 +320,12 @@ def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
         journal_mode=str(db.pragma("journal_mode")),
         synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
         journal_bytes=_file_bytes(path + "-wal"),
-        damage=_find_damage(db) if is_onejob else "",
+        damage=find_damage(db) if is_onejob else "",
         commits_missing=count_missing_commits(read_mark(path), read_ledger(db)) if is_readable else 0,
     )
 
 
-def _find_damage(db: apsw.Connection) -> str:
+def find_damage(db: apsw.Connection) -> str:
     """Read every page, which verifies its checksum, and compare every index with its table."""
     found = str(_fetch_value(db, "PRAGMA integrity_check(1)"))
     return "" if found == "ok" else found
@@ -338,7 +347,7 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
         return StoreRefused(
             f"{path} is damaged, or another program wrote it: a page has a wrong checksum; "
-            "restore a copy made page by page (sqlite3's .backup, not VACUUM INTO), then open it again"
+            "restore a file of `onejob backup` (a copy by another program has such pages), then open it again"
         )
     match error:
         case apsw.CorruptError() | apsw.NotADBError():

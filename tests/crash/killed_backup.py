@@ -1,0 +1,143 @@
+"""Backups and restores that are killed before each of their file operations in turn, and what is found after each.
+
+A program of its own, without threads: it forks a child for each run.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onejob
+from onejob.engines.sqlite import backup, schema
+from onejob.errors import StoreRefused
+
+OLD_KEYS = {f"k{n}" for n in range(20)}
+NEW_KEYS = OLD_KEYS | {f"k{n}" for n in range(20, 30)}
+OPERATIONS = ("fsync", "ftruncate", "link", "remove", "rename", "replace")
+
+
+def main(folder: Path) -> None:
+    master = folder / "master"
+    master.mkdir()
+    store, copy = str(master / "a.db"), str(master / "b.db")
+    run_child(lambda: asyncio.run(submit(store, sorted(OLD_KEYS))))
+    backup.back_up(store, copy)
+    run_child(lambda: asyncio.run(submit(store, sorted(NEW_KEYS))))
+    assert os.stat(f"{store}-wal").st_size, "the last commits should be in the journal"
+    found: Counter[str] = Counter()
+    for name, work, examine in (
+        ("backup", lambda place: backup.back_up(f"{place}/a.db", f"{place}/new.db"), examine_backup),
+        ("restore", lambda place: backup.restore(f"{place}/b.db", f"{place}/a.db"), examine_restore),
+    ):
+        for number in range(1, 100):
+            place = folder / f"{name}-{number}"
+            shutil.copytree(master, place)
+            status = run_child(lambda work=work, number=number, place=place: killed_at(number, work, str(place)))
+            found[f"{name}: {examine(str(place))}"] += 1
+            if status == 0:
+                break
+        else:
+            raise AssertionError(f"{name} never came to its end")
+    for text, count in sorted(found.items()):
+        print(count, text)
+
+
+async def submit(path: str, keys: list[str]) -> None:
+    """Submit, and be killed with the store open."""
+    ledger = await onejob.open(f"sqlite:///{path}", sweep=False)
+    for key in keys:
+        await ledger.submit("t", {"key": key}, idempotency_key=key)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_child(work: Callable[[], Any]) -> int:
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - it is printed, and a forked child must end here
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert status in (0, -signal.SIGKILL), f"exit status {status}"
+    return status
+
+
+def killed_at(number: int, work: Callable[[str], Any], place: str) -> None:
+    """Die before the operation with this number."""
+    left = number
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **options)
+
+        return count
+
+    for name in OPERATIONS:
+        setattr(os, name, counted(getattr(os, name)))
+    work(place)
+
+
+def examine_backup(place: str) -> str:
+    """A file that has the name is complete, and the next run succeeds whatever was left."""
+    target = f"{place}/new.db"
+    assert read_keys(f"{place}/a.db") == NEW_KEYS
+    was_there = os.path.exists(target)
+    if was_there:
+        assert backup.verify_copy(target).keys == len(NEW_KEYS)
+    backup.back_up(f"{place}/a.db", target, force=True)
+    assert backup.verify_copy(target).keys == len(NEW_KEYS)
+    assert not os.path.exists(target + backup.PARTIAL_SUFFIX)
+    return "complete" if was_there else "nothing there"
+
+
+def examine_restore(place: str) -> str:
+    """The old store with all it had, or the restored one, or one that is refused until it is restored again."""
+    store = f"{place}/a.db"
+    try:
+        keys = asyncio.run(open_and_read(store))
+    except StoreRefused:
+        assert os.path.exists(store + schema.RESTORE_NOTE_SUFFIX)
+        backup.restore(f"{place}/b.db", store)
+        assert asyncio.run(open_and_read(store)) == OLD_KEYS
+        assert_set_aside(place)
+        return "refused until it is repeated"
+    if keys == OLD_KEYS:
+        assert_set_aside(place)
+        return "restored"
+    assert keys == NEW_KEYS
+    return "as before"
+
+
+def assert_set_aside(place: str) -> None:
+    (aside,) = [name for name in os.listdir(place) if name.startswith("a.db.before-restore-") and name.endswith("Z")]
+    assert read_keys(f"{place}/{aside}") == NEW_KEYS
+
+
+async def open_and_read(path: str) -> set[str]:
+    ledger = await onejob.open(f"sqlite:///{path}", sweep=False)
+    await ledger.aclose()
+    return read_keys(path)
+
+
+def read_keys(path: str) -> set[str]:
+    db = schema.connect(path)
+    try:
+        return {key for (key,) in db.execute("SELECT key FROM record")}
+    finally:
+        db.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
