@@ -189,7 +189,8 @@ class CommandFactory:
     def external(self, a: int, b: int, c: int) -> list[Command[Any]]:
         fields = self._submission_fields(a, b, c)
         names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
-        return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}")]
+        fingerprint = fields["fingerprint"] if a % 2 else b""
+        return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}", fingerprint=fingerprint)]
 
     def repeat(self, a: int, b: int, c: int) -> list[Command[Any]]:
         return [self.sent_commands[a % len(self.sent_commands)]] if self.sent_commands else []

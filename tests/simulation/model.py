@@ -31,7 +31,7 @@ class Model(StepModel):
     def _existing_key_reply(self, c: Any, key: ModelKey, now: int) -> ModelReply | None:
         """The reply of a live key; None if it is pending and its lease has ended."""
         if key.external_id:
-            return self._replay(key)
+            return ("conflict", key.job) if key.fingerprint not in (b"", c.fingerprint) else self._replay(key)
         if key.client_id:
             return ("refused", "IDEMPOTENCY_KEY_REUSED")
         if key.fingerprint != c.fingerprint or bool(key.job) != bool(c.job_id):

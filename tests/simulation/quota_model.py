@@ -197,7 +197,8 @@ class QuotaModel(UsageModel):
     def _store_key(self, c: StoreKey, now: int, _: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id)
         if key is not None and key.is_live(now):
-            if c.external_id and c.external_id in (key.external_id, job_id_text(key.job)):
+            is_other = bool(c.fingerprint) and key.fingerprint not in (b"", c.fingerprint)
+            if c.external_id and c.external_id in (key.external_id, job_id_text(key.job)) and not is_other:
                 return ("settled", key.status, key.job, key.token)
             return ("refused", "IDEMPOTENCY_KEY_REUSED")
         self.make_key(c, "committed", b"", 0, now + c.ttl_ms, now).external_id = c.external_id

@@ -55,7 +55,7 @@ class Record(Struct, frozen=True, gc=False):
     scope: str
     key: str
     status: IdempotencyStatus
-    fingerprint: bytes  # empty: never compared (the key of an external job)
+    fingerprint: bytes  # empty: never compared (the key of an external job that was stored without one)
     job_ids: bytes  # 16 bytes each; empty for a record without a job
     holder: bytes
     token: int

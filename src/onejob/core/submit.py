@@ -171,7 +171,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     def reply_for_existing_key(self, record: Record, facts: Facts, now: int) -> ExistingKeyReply | None:
         """The reply of a live record; None when it is pending and its lease has expired."""
         if record.external_id:
-            return external_job_reply(record, now)
+            return external_job_reply(record, self.fingerprint, now)
         if record.client_id:
             return Refused(Reason.IDEMPOTENCY_KEY_REUSED, "the key belongs to a sequenced client; use a new key", now)
         # A mismatch comes before in-progress: waiting would not resolve it.
@@ -188,8 +188,10 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
                 return InProgress(record.job_id, record.lease_until - now + 1, now)
 
 
-def external_job_reply(record: Record, now: int) -> Replayed:
-    """The reply of a key that was stored for an external job, whatever was asked for."""
+def external_job_reply(record: Record, fingerprint: bytes, now: int) -> Replayed | Conflict:
+    """The reply of a key that was stored for an external job, whatever was asked for unless it was stored with it."""
+    if record.fingerprint not in (b"", fingerprint):
+        return Conflict(record.job_id, record.external_id, now)
     return Replayed(None, record.expires_at, now, record.external_id)
 
 
@@ -325,7 +327,10 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
 
 class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
-    """Record a key for a job of another system; duplicates get that job's id. Repeating it with the same id succeeds."""
+    """Record a key for a job of another system; duplicates get that job's id. Repeating it with the same id succeeds.
+
+    Without a fingerprint a duplicate is whatever has the key; with one, another submission under the key is a conflict.
+    """
 
     record_id: bytes
     scope: str
@@ -335,6 +340,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     user: str
     ttl_ms: int
     key_limit: KeyLimit | None = None
+    fingerprint: bytes = b""
 
     @property
     def footprint(self) -> Footprint:
@@ -343,10 +349,14 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record
         if record is not None and is_live(record, now):
-            if self.external_id in (record.external_id, format_job_id(record.job_id) if record.job_ids else ""):
-                return Step(KeySettled(record, facts.job, now))
-            message = "this key already names another job; use a new key"
-            return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
+            message = ""
+            if self.external_id not in (record.external_id, format_job_id(record.job_id) if record.job_ids else ""):
+                message = "this key already names another job; use a new key"
+            elif self.fingerprint and record.fingerprint not in (b"", self.fingerprint):
+                message = "this key was used for another submission (its fingerprint differs); use a new key"
+            if message:
+                return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
+            return Step(KeySettled(record, facts.job, now))
         if refused := refuse_new_key(self.key_limit, now):
             return Step(refused)
         stored = Record(
@@ -355,7 +365,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
             self.scope,
             self.key,
             IdempotencyStatus.COMMITTED,
-            fingerprint=b"",
+            fingerprint=self.fingerprint,
             job_ids=b"",
             holder=b"",
             token=1,

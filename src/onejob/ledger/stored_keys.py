@@ -119,6 +119,7 @@ async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[S
             actor=record.actor,
             user=record.user,
             ttl_ms=record.expires_at - now,
+            fingerprint=record.fingerprint,
         )
         for command, record, now in found
     ]

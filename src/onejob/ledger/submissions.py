@@ -158,7 +158,8 @@ class SubmissionOperations(LedgerBase):
         command = self._build_submit(submission)
         if await self._runtime.stored_keys.has_keys(command.tenant):
             for _, record, now in await find_stored_keys(self._gate, self._caller, (command,)):
-                return await require_receipt(self._gate, command, external_job_reply(record, now))
+                stored = DryRunReply(external_job_reply(record, command.fingerprint, now), now)
+                return await build_dry_run_receipt(self._gate, command, stored)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
@@ -281,7 +282,8 @@ async def collect_receipts(
             result = next(remaining)
             compared += isinstance(result, Conflict)
             if isinstance(result, Conflict) and compared > COMPARED_MAX:
-                verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id_text(result.job_id)))
+                job_id = result.external_id or job_id_text(result.job_id)
+                verdicts.append(IdempotencyConflict(key=command.key, job_id=job_id))
             else:
                 verdicts.append(build_receipt(command, result) or await build_submission_error(gate, command, result))
     return verdicts
