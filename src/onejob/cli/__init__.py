@@ -11,7 +11,7 @@ from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import completion, demo, jobs, parser, relay, run_once, serve
+from . import completion, demo, jobs, key_files, parser, relay, run_once, serve
 from .exit_codes import DONE, FAILED, INTERRUPTED, USAGE_ERROR, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
@@ -112,4 +112,6 @@ _PROGRAMS: dict[str, Callable[[Namespace], int]] = {
     "relay": relay.run_relay,
     "check": _check,
     "run-once": run_once.run_once,
+    "export": key_files.run_export,
+    "import": key_files.run_import,
 }

@@ -14,6 +14,7 @@ from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
+from onejob.key_files import KeyFormat
 from onejob.ledger import URL_DEFAULT
 from onejob.relay import DIALECTS, TABLE_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
@@ -73,6 +74,7 @@ def build_parser() -> ArgumentParser:
     _add_run_once(commands)
     _add_check(commands)
     _add_backup_commands(commands)
+    _add_key_file_commands(commands)
     return parser
 
 
@@ -696,6 +698,38 @@ def _add_backup_commands(commands: Subparsers) -> None:
         target = command.add_argument_group(TARGET_GROUP)
         target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)
         target.add_argument("--json", action="store_true", help=_JSON_HELP)
+
+
+def _add_key_file_commands(commands: Subparsers) -> None:
+    export = _add_command(
+        commands, "export", "Write the keys of a tenant as CSV or JSONL.", "onejob export keys.csv --tenant acme"
+    )
+    export.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: -, standard output")
+    export.add_argument("--force", action="store_true", help="replace the file if it exists")
+    export.add_argument("--scope", help="only keys of this scope")
+    load = _add_command(
+        commands,
+        "import",
+        "Store the keys of a CSV or JSONL file, with the ids of the jobs that they made elsewhere.",
+        "onejob import keys.csv --scope charge --window 30d",
+    )
+    load.add_argument("file", metavar="FILE", help="-: standard input")
+    load.add_argument("--scope", help="of lines that name none; default: queue, for all job types")
+    load.add_argument(
+        "--window", type=parse_duration, metavar="DURATION", help="of lines without expires_at; default: 24h"
+    )
+    load.add_argument("--from-line", type=int, default=1, metavar="N", help="go on with this line of the file")
+    load.add_argument(
+        "--rejects", metavar="FILE", help="append lines with a conflict or an error to this file, as JSON"
+    )
+    load.add_argument(
+        "--keys-of-users", action="store_true", help="every user has its own keys, as with key_owner = user"
+    )
+    for command in (export, load):
+        command.add_argument(
+            "--format", choices=_choices(KeyFormat), metavar="WORD", help="csv or jsonl; default: by the file's name"
+        )
+        _add_engine_arguments(command)
 
 
 def _add_run_process_arguments(command: ArgumentParser) -> None:

@@ -1,0 +1,360 @@
+"""Keys as files: export what a ledger knows of them, and import keys of another ledger or of an application's own table.
+
+A line is one key, in CSV or JSON (JSONL), in the columns of the view `idempotency_keys`. An imported key is answered with the
+job id of its line, as one of `store_idempotency_key` is; no job is created. A key that is known with the same id is left as
+it is, so an import can be repeated from any line. A key that is known with another id or fingerprint is reported, not changed.
+"""
+
+import asyncio
+import csv
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from typing import Any, TextIO
+
+import msgspec
+from msgspec import Struct, json
+from msgspec.structs import asdict, fields
+
+from onejob.core.errors import Invalid
+from onejob.core.facts import Kind, Record, is_live
+from onejob.core.identity import GLOBAL_SCOPE, Actor, checked_name, format_job_id
+from onejob.core.key import checked_key
+from onejob.core.lookup import LookUpKey
+from onejob.core.replies import AnyReply, Found, KeySettled, Missing, Reason, Refused
+from onejob.core.states import IdempotencyStatus
+from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN, StoreKey
+from onejob.core.timestamps import to_ms, to_utc
+from onejob.engine import PAGE_MAX, ListFacts
+from onejob.errors import StoreRefused, Unavailable, Unknown
+from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller, checked_lookup_scope, key_record_id
+from onejob.ledger.present import to_exception
+
+CHUNK_LINES = 500
+LINE_BYTES_MAX = 64 * 1024
+_ATTEMPTS_MAX = 6
+_PAUSE_SECONDS = 0.25
+_FINGERPRINT_BYTES_MAX = 64
+
+
+class KeyFormat(StrEnum):
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+class KeyLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One key. Only `idempotency_key` and `job_id` are needed for an import; an empty text is the same as none."""
+
+    tenant: str = ""
+    scope: str = ""  # the job type, or what the submission named; none: all types
+    idempotency_key: str = ""
+    job_id: str = ""
+    status: str = ""  # none: committed
+    user_id: str = ""
+    fingerprint: str = ""  # in hex; none: whatever is submitted under the key is a duplicate
+    created_at: str = ""  # ISO 8601, with a zone
+    expires_at: str = ""  # none: a window after created_at, or after the import
+    client_id: str = ""  # the key is a number of this client's sequence
+
+
+COLUMNS = tuple(field.name for field in fields(KeyLine))
+
+
+class LineOutcome(StrEnum):
+    STORED = "stored"
+    KNOWN = "known"  # with the same job id: unchanged
+    CONFLICT = "conflict"  # known with another job id or fingerprint: unchanged
+    EXPIRED = "expired"
+    SKIPPED = "skipped"  # nothing that can be imported: no job, not settled, or of another tenant
+    INVALID = "invalid"
+
+
+class LineResult(Struct, frozen=True, omit_defaults=True):
+    """What became of a line."""
+
+    line: int
+    outcome: LineOutcome
+    reason: str = ""
+    key: KeyLine | None = None
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    tenant: str | None = None  # only lines of this tenant, or of none; None: a line without one is of `default`
+    scope: str = GLOBAL_SCOPE  # of lines without one
+    window_ms: int  # of lines without `expires_at`
+    owns_keys: bool = False  # True: every user has its own keys
+
+
+OnLine = Callable[[LineResult], None]
+
+
+async def export_keys(ledger: Ledger, *, scope: str | None = None) -> AsyncIterator[KeyLine]:
+    """All live keys of the ledger's tenant, page by page. Keys that are stored meanwhile may be missing."""
+    tenant, after = ledger.caller.tenant, b""
+    while True:
+        page = await ledger.runtime.gate.scan(ListFacts(tenant=tenant, kind=Kind.RECORD, after=after, limit=PAGE_MAX))
+        now = await _read_time(ledger)
+        for record in page.items:
+            assert isinstance(record, Record)
+            if is_live(record, now) and scope in (None, record.scope):
+                yield _to_line(record)
+        if not page.more:
+            return
+        after = page.scanned_to or page.items[-1].id
+
+
+async def import_keys(
+    ledger: Ledger, lines: Iterable[tuple[int, KeyLine | Invalid]], options: ImportOptions, on_line: OnLine
+) -> None:
+    """Store the keys, some hundred at a time; `on_line` is called for every line, in order, once its outcome is durable.
+
+    Raises Unavailable or Unknown if the store stays away: repeat it from the line after the last one that was reported.
+    """
+    remaining = iter(lines)
+    while chunk := list(islice(remaining, CHUNK_LINES)):
+        for result in await _import_chunk(ledger, chunk, options):
+            on_line(result)
+
+
+def write_lines(lines: Iterable[KeyLine], file: TextIO, format: KeyFormat, *, header: bool = True) -> None:
+    if format is KeyFormat.JSONL:
+        file.writelines(json.encode(line).decode() + "\n" for line in lines)
+        return
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    writer.writerows(asdict(line) for line in lines)
+
+
+def read_lines(file: TextIO, format: KeyFormat) -> Iterator[tuple[int, KeyLine | Invalid]]:
+    """The lines of a file, numbered from 1, the header of a CSV file being the first. A wrong line is its error."""
+    return _read_csv(file) if format is KeyFormat.CSV else _read_jsonl(file)
+
+
+def _read_csv(file: TextIO) -> Iterator[tuple[int, KeyLine | Invalid]]:
+    csv.field_size_limit(LINE_BYTES_MAX)
+    rows = csv.reader(file, strict=True)
+    columns = next(rows, None)
+    if columns is None:
+        return
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown or len(set(columns)) < len(columns) or not {"idempotency_key"} <= set(columns):
+        wrong = f"{unknown[0]!r} is none" if unknown else "idempotency_key is missing, or one is there twice"
+        raise Invalid("columns", f"the first line names the columns, of {', '.join(COLUMNS)}; {wrong}: correct it")
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise Invalid("file", f"line {rows.line_num} is no CSV ({error}); correct it") from error
+        if row is None:
+            return
+        if len(row) == len(columns):
+            yield rows.line_num, KeyLine(**dict(zip(columns, row, strict=True)))
+        elif row:  # not an empty line
+            yield rows.line_num, Invalid("line", f"it has {len(row)} values, not {len(columns)}; correct it")
+
+
+def _read_jsonl(file: TextIO) -> Iterator[tuple[int, KeyLine | Invalid]]:
+    decoder = json.Decoder(KeyLine)
+    for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), ""), start=1):
+        if len(line) == LINE_BYTES_MAX and not line.endswith("\n"):
+            raise Invalid("file", f"line {number} is longer than {LINE_BYTES_MAX} bytes; is it JSONL?")
+        if not line.strip():
+            continue
+        try:
+            yield number, decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+            yield number, Invalid("line", f"it is no JSON of a key: {error}; correct it")
+
+
+class _ImportedLine(Struct):
+    """A line on its way: a command for the store, or its outcome."""
+
+    line: int
+    key: KeyLine | None
+    command: StoreKey | None = None
+    outcome: LineOutcome = LineOutcome.STORED
+    reason: str = ""
+
+    def to_result(self) -> LineResult:
+        return LineResult(self.line, self.outcome, self.reason, self.key)
+
+
+async def _import_chunk(
+    ledger: Ledger, chunk: list[tuple[int, KeyLine | Invalid]], options: ImportOptions
+) -> list[LineResult]:
+    now = await _read_time(ledger)
+    entries = [_to_entry(number, line, options, now) for number, line in chunk]
+    commands = [entry.command for entry in entries if entry.command is not None]
+    lookups = [LookUpKey(tenant=command.tenant, record_id=command.record_id) for command in commands]
+    before = await _execute(ledger, lookups)
+    known = {one.record_id for one, reply in zip(lookups, before, strict=True) if isinstance(reply, Found)}
+    await _announce(ledger, commands)
+    replies = iter(await _execute(ledger, [ledger.runtime.key_limit.apply(command) for command in commands]))
+    for entry in entries:
+        if entry.command is not None:
+            _settle(entry, next(replies), is_known=entry.command.record_id in known)
+            known.add(entry.command.record_id)  # of two lines with one key, the first has stored it
+    return [entry.to_result() for entry in entries]
+
+
+def _settle(entry: _ImportedLine, reply: AnyReply, *, is_known: bool) -> None:
+    if isinstance(reply, KeySettled):
+        entry.outcome = LineOutcome.KNOWN if is_known else LineOutcome.STORED
+    elif isinstance(reply, Refused) and reply.reason is Reason.IDEMPOTENCY_KEY_REUSED:
+        entry.outcome, entry.reason = LineOutcome.CONFLICT, reply.message
+    else:
+        raise to_exception(reply, "")
+
+
+async def _announce(ledger: Ledger, commands: list[StoreKey]) -> None:
+    """Let submissions of every type look for keys of the scope of all types."""
+    longest: dict[str, int] = {}
+    for command in commands:
+        if command.scope == GLOBAL_SCOPE:
+            longest[command.tenant] = max(command.ttl_ms, longest.get(command.tenant, 0))
+    for tenant, ttl_ms in longest.items():
+        await ledger.runtime.stored_keys.announce(tenant, ttl_ms=ttl_ms)
+
+
+async def _execute(ledger: Ledger, commands: Sequence[StoreKey | LookUpKey]) -> list[AnyReply]:
+    """Every command recognises its own effect, so that a chunk whose outcome is unknown is executed again."""
+    if not commands:
+        return []
+    for attempt in range(_ATTEMPTS_MAX):
+        try:
+            return list(await ledger.runtime.gate.execute(commands))
+        except StoreRefused:
+            raise
+        except (Unavailable, Unknown):
+            if attempt == _ATTEMPTS_MAX - 1:
+                raise
+            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _to_entry(number: int, line: KeyLine | Invalid, options: ImportOptions, now: int) -> _ImportedLine:
+    if isinstance(line, Invalid):
+        return _ImportedLine(number, None, outcome=LineOutcome.INVALID, reason=str(line))
+    try:
+        if reason := _reason_to_skip(line, options):
+            return _ImportedLine(number, line, outcome=LineOutcome.SKIPPED, reason=reason)
+        command = _to_command(line, options, now)
+    except Invalid as error:
+        return _ImportedLine(number, line, outcome=LineOutcome.INVALID, reason=str(error))
+    if command.ttl_ms < TTL_MS_MIN:
+        return _ImportedLine(number, line, outcome=LineOutcome.EXPIRED)
+    return _ImportedLine(number, line, command)
+
+
+def _reason_to_skip(line: KeyLine, options: ImportOptions) -> str:
+    if options.tenant is not None and line.tenant not in ("", options.tenant):
+        return "it is of another tenant"
+    if line.status not in ("", IdempotencyStatus.COMMITTED):
+        return f"its status is {line.status}, not committed"
+    if line.client_id:
+        return "it is a number of a client's sequence"
+    if not line.job_id and line.idempotency_key:
+        return "it has no job id: it is the key of a stored response"
+    return ""
+
+
+def _to_command(line: KeyLine, options: ImportOptions, now: int) -> StoreKey:
+    caller = Caller(
+        checked_name("tenant", line.tenant or options.tenant or Caller().tenant),
+        checked_name("user", line.user_id) if line.user_id else Caller().user,
+        str(Actor.system("import")),
+        options.owns_keys,
+    )
+    if options.owns_keys and not line.user_id:
+        raise Invalid("user_id", "every user has its own keys, and the line names none; add the user")
+    scope, key = checked_lookup_scope(line.scope or options.scope), checked_key(line.idempotency_key)
+    return StoreKey(
+        tenant=caller.tenant,
+        record_id=key_record_id(caller, scope, key),
+        scope=scope,
+        key=key,
+        external_id=_checked_job_id(line.job_id),
+        actor=caller.actor,
+        user=caller.user,
+        ttl_ms=_expires_at(line, options, now) - now,
+        fingerprint=_parse_fingerprint(line.fingerprint),
+    )
+
+
+def _expires_at(line: KeyLine, options: ImportOptions, now: int) -> int:
+    if line.expires_at:
+        until = _parse_time("expires_at", line.expires_at)
+    elif line.created_at:
+        until = min(_parse_time("created_at", line.created_at), now) + options.window_ms
+    else:
+        until = now + options.window_ms
+    if until - now > TTL_MS_MAX:
+        raise Invalid("expires_at", "it is more than 365 days ahead; shorten it")
+    return until
+
+
+def _parse_time(what: str, text: str) -> int:
+    try:
+        return to_ms(datetime.fromisoformat(text.strip()))
+    except (ValueError, Invalid):
+        raise Invalid(what, f"{text[:40]!r} is no time with a zone; write 2030-01-31T12:00:00Z") from None
+
+
+def _parse_fingerprint(text: str) -> bytes:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = bytes(_FINGERPRINT_BYTES_MAX + 1)
+    if len(found) > _FINGERPRINT_BYTES_MAX:
+        raise Invalid("fingerprint", "it is no fingerprint in hex; leave it out unless onejob made it")
+    return found
+
+
+def _checked_job_id(text: str) -> str:
+    try:
+        return checked_key(text)
+    except Invalid:
+        raise Invalid("job_id", "a job id has 1 to 255 characters without control characters; correct it") from None
+
+
+def _to_line(record: Record) -> KeyLine:
+    until = record.lease_until if record.status is IdempotencyStatus.PENDING else record.expires_at
+    return KeyLine(
+        tenant=record.tenant,
+        scope=record.scope,
+        idempotency_key=record.key,
+        job_id=format_job_id(record.job_id) if record.job_ids else record.external_id,
+        status=record.status.value,
+        user_id=record.user,
+        fingerprint=record.fingerprint.hex(),
+        created_at=_format_time(record.created_at),
+        expires_at=_format_time(max(until, record.expires_at)),
+        client_id=record.client_id,
+    )
+
+
+def _format_time(ms: int) -> str:
+    return to_utc(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def _read_time(ledger: Ledger) -> int:
+    """The store's time: that of the answer to a look-up of nothing."""
+    (reply,) = await _execute(ledger, [LookUpKey(tenant=ledger.caller.tenant, record_id=b"none")])
+    assert isinstance(reply, Found | Missing)
+    return reply.at
+
+
+def parse_window_ms(window: timedelta) -> int:
+    ms = window // timedelta(milliseconds=1)
+    if not TTL_MS_MIN <= ms <= TTL_MS_MAX:
+        raise Invalid("window", "a window is 1 second to 365 days; choose one inside")
+    return ms
+
+
+def encode_result(result: LineResult) -> str:
+    """A result as a line of JSON: the key with its outcome."""
+    key: dict[str, Any] = {} if result.key is None else json.decode(json.encode(result.key))
+    return json.encode({"line": result.line, "outcome": result.outcome, "reason": result.reason, **key}).decode()
