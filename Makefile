@@ -88,6 +88,7 @@ sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving ins
 	@touch $@
 
 prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a faulty proxy, contention, killed workers, failovers
+	$(BIN)/onejob prove --report build/prove
 	$(BIN)/python -m tests.engines.model_based --steps 100000
 	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
 	$(BIN)/pytest -q tests/engines/bucket_conformance.py

@@ -222,7 +222,7 @@ async def test_the_recipe_for_a_table_of_keys_works_as_printed(postgres_url: str
     page = (Path(__file__).parents[1] / "docs" / "import.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
     (query,) = re.findall(r"\\copy \((.*?)\) TO 'keys.csv'", page, flags=re.DOTALL)
-    (words,) = re.findall(r"onejob (import keys\.csv .*)", page)
+    (words,) = re.findall(r"onejob (import keys\.csv --scope .*)", page)
     db = await asyncpg.connect(postgres_url)
     try:
         await db.execute(f"CREATE SCHEMA shop; SET search_path = shop; {table}")

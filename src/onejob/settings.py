@@ -164,6 +164,15 @@ class CiEnvironment(Struct, frozen=True, kw_only=True):
         return cls(**github)  # type: ignore[arg-type]  # see above
 
 
+def server_environment() -> dict[str, str]:
+    """This environment without the settings of a service: for a server process that is given all of them otherwise."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(SERVICE_PREFIX) or _is_ignored_variable(name, value)
+    }
+
+
 def load_service_config(
     path: str | None = None, environ: Mapping[str, str] | None = None, overrides: Mapping[str, object] | None = None
 ) -> "ServiceConfig":

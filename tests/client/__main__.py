@@ -4,9 +4,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from onejob.prove.faulty_proxy import PASS, cut
 from tests.client.campaign import ANSWER_BYTES, run_campaign
 
-from .faulty_proxy import PASS, cut, seeded_faults
+from .faulty_proxy import seeded_faults
 
 if __name__ == "__main__":
     words = sys.argv[1:]

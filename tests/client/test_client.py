@@ -19,10 +19,9 @@ from onejob.client.flow import RetryPolicy
 from onejob.client.operations import ClientOperations
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
+from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, Fault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, http_response, problem_response
 from tests.support.serve_process import ServeProcess
-
-from .faulty_proxy import DROP, ECHO, LOSE, PASS, Fault, run_faulty_proxy
 
 ORDER = {"order_id": "ORD-1", "amount": 42, "customer": {"id": 7}}
 

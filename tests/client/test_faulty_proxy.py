@@ -4,10 +4,11 @@ import asyncio
 from pathlib import Path
 
 import onejob
+from onejob.prove.faulty_proxy import ECHO, LOSE, PASS, Fault, cut, run_faulty_proxy
 from tests.client.campaign import ANSWER_BYTES, QUICK, run_campaign
 from tests.support.serve_process import run_serve_process
 
-from .faulty_proxy import ECHO, LOSE, PASS, Fault, cut, run_faulty_proxy, seeded_faults
+from .faulty_proxy import seeded_faults
 
 
 def test_a_response_cut_at_any_byte_is_no_response(tmp_path: Path) -> None:

@@ -23,10 +23,9 @@ from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
+from onejob.prove.faulty_proxy import LOSE, PASS, Fault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, problem_response
 from tests.support.serve_process import ServeProcess
-
-from .faulty_proxy import LOSE, PASS, Fault, run_faulty_proxy
 
 URL = "http://127.0.0.1:1"
 

@@ -9,9 +9,8 @@ import pytest
 import onejob
 from onejob.client import models
 from onejob.client.flow import RetryPolicy
+from onejob.prove.faulty_proxy import LOSE, PASS, run_faulty_proxy
 from tests.support.serve_process import ServeProcess
-
-from .faulty_proxy import LOSE, PASS, run_faulty_proxy
 
 
 def finish_job(server: ServeProcess, job_id: str, type: str, result: Any) -> None:

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from onejob import check
+from onejob import check, prove
 from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
@@ -87,6 +87,15 @@ def _check(options: Namespace) -> int:
     return report.exit_code
 
 
+def _prove(options: Namespace) -> int:
+    verdict, report = prove.run_prove(options)
+    if options.json:
+        write(report)
+    else:
+        write("\n".join([*verdict.problems, f"report: {options.report}/report.html", str(verdict)]))
+    return prove.PROVED if verdict.is_kept else prove.DISPROVED
+
+
 def _check_utf8(words: list[str]) -> None:
     try:
         for word in words:
@@ -111,6 +120,7 @@ _PROGRAMS: dict[str, Callable[[Namespace], int]] = {
     "demo": demo.run_demo,
     "relay": relay.run_relay,
     "check": _check,
+    "prove": _prove,
     "run-once": run_once.run_once,
     "export": key_files.run_export,
     "import": key_files.run_import,

@@ -16,6 +16,7 @@ from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
 from onejob.key_files import KeyFormat
 from onejob.ledger import URL_DEFAULT
+from onejob.prove import add_prove_arguments
 from onejob.relay import DIALECTS, TABLE_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
@@ -75,6 +76,7 @@ def build_parser() -> ArgumentParser:
     _add_check(commands)
     _add_backup_commands(commands)
     _add_key_file_commands(commands)
+    _add_prove(commands)
     return parser
 
 
@@ -676,6 +678,16 @@ def _add_check(commands: Subparsers) -> None:
         """onejob check http://127.0.0.1:8000/orders --body '{"amount": 5}' --id order.id""",
     )
     add_check_arguments(command)
+
+
+def _add_prove(commands: Subparsers) -> None:
+    command = _add_command(
+        commands,
+        "prove",
+        "Repeat the claim of one job per key on this machine: kill -9, lost answers, raced duplicates; with a report.",
+        "onejob prove postgresql://db.example/onejob --quick",
+    )
+    add_prove_arguments(command)
 
 
 def _add_backup_commands(commands: Subparsers) -> None:
