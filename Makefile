@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 3
+PYTHONS ?=
 
 BIN := .venv/bin
 SERVABLE := .venv/.servable
@@ -13,7 +14,7 @@ INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs site screenshots lock sbom prove clean
+.PHONY: help setup serve test check format bench docs site screenshots lock sbom dist wheels prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -82,6 +83,14 @@ sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving ins
 	@$(subst -m pip,-m pip --python build/serving,$(INSTALL)) requirements/serve.txt
 	@$(subst -m pip,-m pip --python build/serving,$(INSTALL_ONEJOB))
 	$(BIN)/cyclonedx-py environment build/serving --pyproject pyproject.toml --mc-type application --output-reproducible -o sbom.json
+
+dist: .venv/.release $(SERVABLE) ## Build the wheel and the source archive into build/dist, and check what an index would show
+	@rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist >/dev/null
+	$(BIN)/twine check --strict build/dist/*
+
+wheels: dist ## Try the wheel in a clean environment for each Python and extra; PYTHONS="3.11 3.12 3.13"
+	$(BIN)/python -m tests.wheels $(PYTHONS)
 
 .venv/.release: requirements/release.txt | $(BIN)/python
 	@$(INSTALL) requirements/release.txt

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+
+from tests import wheels
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -117,7 +120,7 @@ def test_the_build_backend_is_locked_too() -> None:
     assert "--no-build-isolation" in commands_of("serve")
 
 
-@pytest.mark.parametrize("target", ["serve", "bench", "sbom", "site"])
+@pytest.mark.parametrize("target", ["serve", "bench", "sbom", "site", "dist"])
 def test_make_installs_nothing_that_is_not_verified(target: str) -> None:
     installs = [line for line in commands_of(target).splitlines() if "pip" in line and " install " in line]
     assert installs
@@ -157,6 +160,35 @@ def test_the_installer_refuses_a_file_with_another_hash(tmp_path: Path, tampered
     assert (ran.returncode != 0) is tampered, ran.stderr
     assert ("DO NOT MATCH THE HASHES" in ran.stderr) is tampered
     assert (tmp_path / "target" / "locked_example.py").exists() is not tampered
+
+
+def test_the_documents_of_a_release_name_its_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    heading = f"## {PROJECT['version']} ({citation['date-released']})"
+    assert heading in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+
+
+def test_issue_templates_are_forms_with_a_question() -> None:
+    forms = [path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    assert forms
+    for form in forms:
+        content = yaml.safe_load(form.read_text(encoding="utf-8"))
+        assert {"name", "description", "body"} <= content.keys()
+        assert any(part.get("validations", {}).get("required") for part in content["body"])
+
+
+def test_ci_builds_and_checks_the_wheel() -> None:
+    assert "make dist" in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    commands = commands_of("dist")
+    assert "python -m build --no-isolation" in commands
+    assert "twine check --strict" in commands
+    assert "-r requirements/release.txt" in commands
+
+
+def test_every_extra_is_tried_in_a_clean_environment() -> None:
+    assert set(wheels.PROGRAMS) == {wheels.NO_EXTRA, *PROJECT["optional-dependencies"]}
 
 
 def test_a_library_whose_internals_are_used_has_an_upper_bound() -> None:

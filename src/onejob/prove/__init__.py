@@ -27,7 +27,7 @@ PROVED, DISPROVED = 0, 1
 _EXIT_CODES_HELP = """\
 exit codes of this command:
   0   every key that was sent has one job, and it is the one that every caller was told
-  1   something is wrong, or it could not be carried out"""
+  1   something is wrong; another one: it could not be carried out, see `onejob --help`"""
 
 
 def add_prove_arguments(command: ArgumentParser) -> None:

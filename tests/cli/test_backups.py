@@ -1,0 +1,76 @@
+"""`onejob backup` and `onejob restore` beside a running service."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from onejob import sync
+from onejob.errors import StoreRefused, Unavailable
+from tests.support.command_line import ONEJOB, CommandRunner, run_service
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+def test_a_service_is_backed_up_while_it_runs_and_restored_when_it_has_stopped(
+    run: CommandRunner, tmp_path: Path
+) -> None:
+    with run_service(tmp_path) as url:
+        run("submit", "t", "--key", "before", "--url", url)
+        made = command("backup", "copy.db", "--json", cwd=tmp_path)
+        assert made.returncode == 0
+        assert '"keys": 1' in made.stdout
+        run("submit", "t", "--key", "after", "--url", url)
+        refused = command("restore", "copy.db", cwd=tmp_path)
+        assert refused.returncode == 4
+        assert "open in another process" in refused.stderr
+        assert run("submit", "t", "--key", "before", "--url", url).out.startswith("replayed")
+    restored = run("restore", "copy.db")
+    assert restored.code == 0
+    assert "first used after 20" in restored.out
+    assert "restart the managers, gates and services" in restored.out
+    assert run("submit", "t", "--key", "before").out.startswith("replayed")
+    assert run("submit", "t", "--key", "after").out.startswith("created")
+    (aside,) = [name for name in os.listdir() if name.startswith("onejob.db.before-restore-") and name.endswith("Z")]
+    assert run("submit", "t", "--key", "after", "--engine", f"sqlite:///{aside}").out.startswith("replayed")
+
+
+def test_the_keys_of_the_gap_are_carried_over(run: CommandRunner) -> None:
+    run("submit", "t", "--key", "before")
+    run("backup", "copy.db")
+    lost = run("submit", "t", "--key", "after", "--json").json["jobId"]
+    aside = run("restore", "copy.db", "--json").json["setAside"]
+    assert run("export", "gap.jsonl", "--engine", f"sqlite:///{aside}").code == 0
+    imported = run("import", "gap.jsonl", "--json").json["counts"]
+    assert (imported["stored"], imported["known"]) == (1, 1)
+    assert run("submit", "t", "--key", "after", "--json").json["jobId"] == lost
+
+
+def test_a_process_that_has_served_the_old_ledger_refuses_the_restored_one(run: CommandRunner, tmp_path: Path) -> None:
+    with sync.open("sqlite:///onejob.db", sweep=False) as ledger:
+        ledger.submit("t", idempotency_key="k")
+        assert command("backup", "copy.db", cwd=tmp_path).returncode == 0
+        # As if it had lost its file: it must not go on with another ledger at the same place.
+        os.rename("onejob.db", "gone.db")
+        for suffix in ("-wal", "-shm"):
+            os.rename(f"onejob.db{suffix}", f"gone.db{suffix}")
+        assert command("restore", "copy.db", cwd=tmp_path).returncode == 0
+        with pytest.raises(Unavailable, match="moved, replaced or removed"):
+            ledger.submit("t", idempotency_key="k2")
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match="another ledger"):
+                ledger.submit("t", idempotency_key="k2")
+
+
+@pytest.mark.parametrize("url", ["postgresql://db.example/jobs", "s3://bucket/prefix", "memory://", "http://m:8002"])
+def test_other_engines_are_told_where_to_read_on(run: CommandRunner, url: str) -> None:
+    for words in (("backup", "copy.db"), ("restore", "copy.db")):
+        ran = run(*words, "--engine", url)
+        assert ran.code == 2
+        assert "docs/backup.md" in ran.err
+
+
+def command(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """In a process of its own, as an operator runs it."""
+    return subprocess.run([*ONEJOB, *words], cwd=cwd, capture_output=True, text=True, check=False)
