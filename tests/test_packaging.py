@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from msgspec import yaml
 from packaging.requirements import Requirement
 
 from tests import wheels
@@ -163,7 +163,7 @@ def test_the_installer_refuses_a_file_with_another_hash(tmp_path: Path, tampered
 
 
 def test_the_documents_of_a_release_name_its_version() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    citation = yaml.decode((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]
     heading = f"## {PROJECT['version']} ({citation['date-released']})"
@@ -174,7 +174,7 @@ def test_issue_templates_are_forms_with_a_question() -> None:
     forms = [path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
     assert forms
     for form in forms:
-        content = yaml.safe_load(form.read_text(encoding="utf-8"))
+        content = yaml.decode(form.read_text(encoding="utf-8"))
         assert {"name", "description", "body"} <= content.keys()
         assert any(part.get("validations", {}).get("required") for part in content["body"])
 

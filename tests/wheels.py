@@ -26,7 +26,7 @@ assert (first.outcome, again.outcome, again.job_id) == ("created", "replayed", f
 PROGRAMS = {
     NO_EXTRA: REPLAY.format(url="sqlite:///onejob.db"),
     "client": "import onejob; onejob.Client('http://127.0.0.1:1').close()",
-    "service": "import onejob.http.serve, onejob.http.jwt",
+    "service": "import jwt, onejob.http.serve",
     "postgres": "import onejob.engines.postgres",
     "schedules": "import onejob; onejob.App().every('0 3 * * *', 'report')",
     "psycopg": "import psycopg, onejob.inside",

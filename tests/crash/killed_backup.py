@@ -10,6 +10,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,11 @@ def main(folder: Path) -> None:
     run_child(lambda: asyncio.run(submit(store, sorted(NEW_KEYS))))
     assert os.stat(f"{store}-wal").st_size, "the last commits should be in the journal"
     found: Counter[str] = Counter()
-    for name, work, examine in (
-        ("backup", lambda place: backup.back_up(f"{place}/a.db", f"{place}/new.db"), examine_backup),
-        ("restore", lambda place: backup.restore(f"{place}/b.db", f"{place}/a.db"), examine_restore),
-    ):
+    for name, work, examine in (("backup", back_up, examine_backup), ("restore", restore, examine_restore)):
         for number in range(1, 100):
             place = folder / f"{name}-{number}"
             shutil.copytree(master, place)
-            status = run_child(lambda work=work, number=number, place=place: killed_at(number, work, str(place)))
+            status = run_child(partial(killed_at, number, work, str(place)))
             found[f"{name}: {examine(str(place))}"] += 1
             if status == 0:
                 break
@@ -46,6 +44,14 @@ def main(folder: Path) -> None:
             raise AssertionError(f"{name} never came to its end")
     for text, count in sorted(found.items()):
         print(count, text)
+
+
+def back_up(place: str) -> None:
+    backup.back_up(f"{place}/a.db", f"{place}/new.db")
+
+
+def restore(place: str) -> None:
+    backup.restore(f"{place}/b.db", f"{place}/a.db")
 
 
 async def submit(path: str, keys: list[str]) -> None:

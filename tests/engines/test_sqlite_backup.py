@@ -7,11 +7,13 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import onejob
 from onejob.conformance.samples import submit
+from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteEngine, backup, schema
 from onejob.errors import Invalid, StoreRefused, Unavailable
 from tests.crash import strace
@@ -56,7 +58,8 @@ def test_a_copy_is_of_one_moment_while_others_write(store: str, copy: str, monke
     monkeypatch.setattr(backup, "_STEP_PAGES", 1)
     pages: list[int] = []
     with RawConnection(store) as db:
-        commits, policies = db.execute("SELECT generation, (SELECT count(*) FROM policy) FROM ledger").fetchall()[0]
+        rows: list[Any] = db.execute("SELECT generation, (SELECT count(*) FROM policy) FROM ledger").fetchall()
+        commits, policies = rows[0]
 
     def write_between(done: int, _: int) -> None:
         pages.append(done)
@@ -203,7 +206,7 @@ def test_a_copy_of_an_older_version_is_upgraded_and_a_newer_one_refused(
     tmp_path: Path, copy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = str(tmp_path / "old.db")
-    known = schema.load_migrations("onejob.engines.sqlite")
+    known = load_migrations("onejob.engines.sqlite")
     with monkeypatch.context() as older:
         older.setattr(schema, "load_migrations", lambda _: known[:1])
         schema.prepare_file(old, create=True)

@@ -19,5 +19,5 @@ def forget_some(store: SqliteStore) -> None:
 
 
 if __name__ == "__main__":
-    SqliteStore._commit = forget_some  # type: ignore[method-assign]  # the bug
+    setattr(SqliteStore, "_commit", forget_some)  # noqa: B010 - the bug
     sys.exit(main(sys.argv[1:]))

@@ -114,7 +114,7 @@ def run_import(options: Namespace) -> int:
     tenant = None if options.tenant is None else checked_name("tenant", options.tenant)
     scope = checked_lookup_scope(GLOBAL_SCOPE if options.scope is None else options.scope)
     window = options.window or settings.window
-    summary, code = _ImportSummary(), DONE
+    summary, failed = _ImportSummary(), 0
     with _open_input(options.file) as file, _open_rejects(options.rejects) as rejects:
         lines = dropwhile(lambda one: one[0] < options.from_line, read_lines(file, format))
         with open_engine_backend(options, settings, creates_store=True) as backend:
@@ -127,14 +127,15 @@ def run_import(options: Namespace) -> int:
             )
             try:
                 backend.ledger.run(import_keys(ledger, lines, wanted, lambda one: summary.add(one, rejects)))
-                code = summary.exit_code
+            except Invalid:
+                raise  # the file is wrong from here on
             except OnejobError as error:
-                code = exit_code(problem_from_error(error))
+                failed = exit_code(problem_from_error(error))
                 print_error(str(error))
                 print_error(f"stopped; go on with --from-line {max(summary.last, options.from_line - 1) + 1}")
     done = summary.to_out(options.file)
     write(to_json(done) if options.json else _render_import(done))
-    return code
+    return failed or summary.exit_code
 
 
 class _ImportSummary:
