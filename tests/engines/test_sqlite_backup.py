@@ -149,7 +149,9 @@ def test_a_full_disk_leaves_neither_a_copy_nor_a_part_of_one(store: str, copy: s
 def test_a_restored_store_is_another_ledger_and_the_old_one_is_kept(store: str, copy: str) -> None:
     made = backup.back_up(store, copy)
     fill(store, 20, 30)
+    os.chmod(store, 0o640)
     done = backup.restore(copy, store)
+    assert os.stat(store).st_mode & 0o777 == 0o640
     assert done.replaced is not None
     assert (done.replaced.keys, done.restored.keys) == (30, 20)
     assert done.commits_lost == done.replaced.commits - made.commits
@@ -191,6 +193,9 @@ def test_what_is_no_backup_is_not_restored(store: str, copy: str, tmp_path: Path
         backup.restore(copy, foreign)
     with pytest.raises(Invalid, match="the store itself"):
         backup.restore(store, store)
+    os.symlink(store, str(tmp_path / "link.db"))
+    with pytest.raises(Invalid, match="symbolic link"):
+        backup.restore(copy, str(tmp_path / "link.db"))
     assert fill(store, 0, 1) == ["replayed"]
 
 

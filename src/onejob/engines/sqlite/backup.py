@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -120,6 +121,8 @@ def restore(backup: str, target: str) -> RestoreResult:
     backup, target = os.path.abspath(backup), os.path.abspath(target)
     if not os.path.exists(backup):
         raise Invalid("file", f"there is no file {backup}; name one that `onejob backup` made")
+    if os.path.islink(target):  # its journal is beside the file that it points at
+        raise Invalid("engine", f"{target} is a symbolic link; name the file that it points at with --engine")
     if os.path.exists(target) and os.path.samefile(backup, target):
         raise Invalid("file", f"{backup} is the store itself; name a backup of it")
     expected = verify_copy(backup)
@@ -325,8 +328,12 @@ def _hold_store(target: str) -> Iterator[None]:
 def _replace(partial: str, target: str) -> str:
     """Move the old store aside and the new one in its place; where the old one is."""
     folder, note = os.path.dirname(target), target + schema.RESTORE_NOTE_SUFFIX
-    _sync(partial)
     aside = _begin_replacing(target, note)
+    for old in (target, aside):
+        if old and os.path.exists(old):
+            _copy_owner(old, partial)
+            break
+    _sync(partial)
     if aside:
         # The journal first: with it goes the state that an older file beside it would not have.
         for suffix in ("-wal", "") if _bytes_of(target + "-wal") else ("",):
@@ -340,6 +347,14 @@ def _replace(partial: str, target: str) -> str:
         os.remove(note)
         _sync(folder)
     return aside
+
+
+def _copy_owner(old: str, new: str) -> None:
+    """Whoever could use the old file can use the new one, also if root restores it."""
+    status = os.stat(old)
+    os.chmod(new, stat.S_IMODE(status.st_mode))
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.chown(new, status.st_uid, status.st_gid)
 
 
 def _begin_replacing(target: str, note: str) -> str:
