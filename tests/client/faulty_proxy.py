@@ -2,13 +2,13 @@
 
 from random import Random
 
-from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, TWICE, ChooseFault, Fault, cut, delay
+from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, TWICE, ChooseFault, NetworkFault, cut, delay
 
 
 def seeded_faults(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: float) -> ChooseFault:
     """A fault for each attempt of a key, the same for the same seed; after `faults_max` attempts it passes."""
 
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         chance = Random(f"{seed}/{key}/{attempt}")
         if attempt >= faults_max or chance.random() < 0.4:
             return PASS

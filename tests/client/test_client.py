@@ -19,7 +19,7 @@ from onejob.client.flow import RetryPolicy
 from onejob.client.operations import ClientOperations
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
-from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, Fault, run_faulty_proxy
+from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, NetworkFault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, http_response, problem_response
 from tests.support.serve_process import ServeProcess
 
@@ -121,7 +121,7 @@ def test_a_derived_key_needs_its_members_and_depends_on_the_type() -> None:
 
 
 def test_the_given_key_is_sent_on_every_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         return [DROP, LOSE, LOSE, PASS][attempt]
 
     with run_faulty_proxy(server.port, choose) as proxy, onejob.Client(proxy.url, retry=quick_retry) as client:
@@ -136,7 +136,7 @@ def test_the_given_key_is_sent_on_every_attempt(server: ServeProcess, quick_retr
 def test_the_input_is_frozen_before_the_first_attempt(server: ServeProcess, quick_retry: RetryPolicy) -> None:
     changing: dict[str, int] = {"n": 0}
 
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         changing["n"] += 1
         return LOSE if attempt < 2 else PASS
 

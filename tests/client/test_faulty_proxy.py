@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import onejob
-from onejob.prove.faulty_proxy import ECHO, LOSE, PASS, Fault, cut, run_faulty_proxy
+from onejob.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut, run_faulty_proxy
 from tests.client.campaign import ANSWER_BYTES, QUICK, run_campaign
 from tests.support.serve_process import run_serve_process
 
@@ -14,7 +14,7 @@ from .faulty_proxy import seeded_faults
 def test_a_response_cut_at_any_byte_is_no_response(tmp_path: Path) -> None:
     """At every third byte; the long form cuts at every byte."""
 
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         return cut(3 * int(key[-6:])) if attempt == 0 else PASS
 
     result = run_campaign(tmp_path, ANSWER_BYTES // 3, choose)
@@ -29,7 +29,7 @@ def test_one_submission_is_one_job_under_every_fault(tmp_path: Path) -> None:
 
 
 def test_five_lost_responses_create_one_job(tmp_path: Path) -> None:
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         return LOSE if attempt < 5 else PASS
 
     assert run_campaign(tmp_path, 4, choose).attempts == 4 * 6

@@ -23,7 +23,7 @@ from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
-from onejob.prove.faulty_proxy import LOSE, PASS, Fault, run_faulty_proxy
+from onejob.prove.faulty_proxy import LOSE, PASS, NetworkFault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, problem_response
 from tests.support.serve_process import ServeProcess
 
@@ -69,7 +69,7 @@ def test_the_intent_is_on_the_disk_before_the_first_byte_is_sent(
 ) -> None:
     seen: list[int] = []
 
-    def choose(key: str, attempt: int) -> Fault:
+    def choose(key: str, attempt: int) -> NetworkFault:
         with closing(sqlite3.connect(path)) as db:
             seen.extend(db.execute("SELECT count(*) FROM intent WHERE key = ?", (key,)).fetchone())
         return PASS

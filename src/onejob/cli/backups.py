@@ -45,7 +45,7 @@ class RestoreOut(Struct, frozen=True, rename="camel"):
 def run(options: Namespace, url: str) -> BackupOut | RestoreOut:
     store = _checked_store(url)
     if options.command == "backup":
-        progress = _Progress()
+        progress = _CopyProgress()
         try:
             made = backup.back_up(store, options.file, force=options.force, on_progress=progress.show)
         finally:
@@ -116,7 +116,7 @@ def _store_lines(screen: Screen, store: StoreOut) -> list[str]:
     return field_lines(screen, rows)
 
 
-class _Progress:
+class _CopyProgress:
     """How far a copy is, on a terminal."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from onejob.core.errors import Invalid
 from onejob.engines import is_multi_process, redact_password
 from onejob.ids import new_nonce
 
-from .campaign import SERVE, Evidence, ProveCampaign, ProvePlan, Verdict
+from .campaign import SERVE, Evidence, ProveCampaign, ProvePlan, ProveVerdict
 from .report import build_report, render_html, render_json
 
 KEYS_DEFAULT, KEYS_QUICK, KEYS_MAX = 5000, 400, 1_000_000
@@ -50,7 +50,7 @@ def add_prove_arguments(command: ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def run_prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[Verdict, str]:
+def run_prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[ProveVerdict, str]:
     """Run it and write the report; the verdict, and the report as JSON."""
     plan = _parse_plan(options)
     if options.url is not None and not is_multi_process(options.url):
@@ -60,7 +60,7 @@ def run_prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[Verd
         url = options.url or f"sqlite:///{folder / 'prove.db'}"
         shown = redact_password(options.url) if options.url else "sqlite, a new file"
         campaign = ProveCampaign(url, plan, folder, serve=serve)
-        progress = _Progress(plan, shown)
+        progress = _KeyProgress(plan, shown)
         try:
             verdict = asyncio.run(campaign.run(progress.show))
         finally:
@@ -98,7 +98,7 @@ def _keep_evidence(folder: Path, place: Path, *, is_new: bool) -> None:
             (place / file.name).write_bytes(file.read_bytes())
 
 
-class _Progress:
+class _KeyProgress:
     """One line on a terminal."""
 
     def __init__(self, plan: ProvePlan, engine: str) -> None:

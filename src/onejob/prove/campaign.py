@@ -28,7 +28,7 @@ from onejob.ledger import open as open_ledger
 from onejob.ledger.api_keys import ApiKeys
 from onejob.settings import server_environment
 
-from .faulty_proxy import DROP, LOSE, PASS, TWICE, Fault, FaultyProxy, cut
+from .faulty_proxy import DROP, LOSE, PASS, TWICE, FaultyProxy, NetworkFault, cut
 
 JOB_TYPE = "prove"
 SERVE = (sys.executable, "-m", "onejob.cli", "serve")
@@ -95,7 +95,7 @@ class Evidence(Struct):
     content: StoreContent = field(default_factory=lambda: StoreContent({}, {}))
 
 
-class Verdict(Struct, frozen=True, rename="camel"):
+class ProveVerdict(Struct, frozen=True, rename="camel"):
     keys: int
     jobs: int
     lost: int  # keys whose answer names a job that the store does not have, or that the store does not know
@@ -115,7 +115,7 @@ class Verdict(Struct, frozen=True, rename="camel"):
         return line + (f", {self.unexpected} unexpected responses" if self.unexpected else "")
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: Evidence) -> ProveVerdict:
     """Compare what callers were told with what the store has."""
     lost, doubled, unanswered, problems = 0, 0, 0, list[str]()
     jobs, records = evidence.content.jobs, evidence.content.records
@@ -131,7 +131,7 @@ def judge(evidence: Evidence) -> Verdict:
             lost += 1
             problems.append(f"{key}: told {sorted(told.job_ids)}, the store has {made or 'no job'}")
     problems += [f"{key}: made without being sent" for key in jobs.keys() - evidence.keys.keys()]
-    return Verdict(
+    return ProveVerdict(
         keys=len(evidence.keys),
         jobs=sum(map(len, jobs.values())),
         lost=lost,
@@ -142,7 +142,7 @@ def judge(evidence: Evidence) -> Verdict:
     )
 
 
-def choose_fault(seed: str, key: str, attempt: int) -> Fault:
+def choose_fault(seed: str, key: str, attempt: int) -> NetworkFault:
     """What happens to an attempt: the same for the same seed."""
     chance = _fraction(seed, key, str(attempt))
     if attempt >= _FAULTS_MAX or chance >= 0.45:
@@ -154,7 +154,7 @@ def choose_fault(seed: str, key: str, attempt: int) -> Fault:
     return DROP if chance < 0.33 else TWICE
 
 
-class ServerProcess:
+class KillableServer:
     """A server in a process of its own, which is killed and started again on the same port."""
 
     def __init__(self, number: int, command: Sequence[str], folder: Path) -> None:
@@ -224,7 +224,7 @@ class ProveCampaign:
         self._is_over = False
         self._progress = asyncio.Event()
 
-    async def run(self, on_progress: OnProgress) -> Verdict:
+    async def run(self, on_progress: OnProgress) -> ProveVerdict:
         """Raises if it cannot be carried out. What it made is deleted again, unless something was wrong."""
         async with self._open_ledger() as ledger:
             self.evidence.durability = ledger.durability.value
@@ -256,11 +256,11 @@ class ProveCampaign:
             await ledger.purge()
 
     @asynccontextmanager
-    async def _running_servers(self) -> AsyncIterator[tuple[list[ServerProcess], list[FaultyProxy]]]:
+    async def _running_servers(self) -> AsyncIterator[tuple[list[KillableServer], list[FaultyProxy]]]:
         config = self._folder / "prove.toml"
         config.write_text('auth = true\nlog_requests = "none"\n', encoding="utf-8")
         command = (*self._serve, "--engine", self._url, "--config", str(config))
-        servers = [ServerProcess(number, command, self._folder) for number in range(self._plan.servers)]
+        servers = [KillableServer(number, command, self._folder) for number in range(self._plan.servers)]
         async with AsyncExitStack() as stack:
             for server in servers:
                 stack.push_async_callback(server.stop)
@@ -271,7 +271,7 @@ class ProveCampaign:
                 self.evidence.faults.update(proxy.fault_counts)
 
     async def _submit_while_killing(
-        self, servers: list[ServerProcess], proxies: list[FaultyProxy], on_progress: OnProgress
+        self, servers: list[KillableServer], proxies: list[FaultyProxy], on_progress: OnProgress
     ) -> None:
         until = asyncio.get_running_loop().time() + self._plan.seconds_max
         killing = asyncio.create_task(self._kill_servers(servers))
@@ -289,7 +289,7 @@ class ProveCampaign:
         killing.result()
         callers.result()
 
-    async def _kill_servers(self, servers: list[ServerProcess]) -> None:
+    async def _kill_servers(self, servers: list[KillableServer]) -> None:
         """Kill the servers in turn, spread over the keys."""
         loop, plan = asyncio.get_running_loop(), self._plan
         for number in range(plan.kills):

@@ -10,28 +10,28 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 
-class Fault(NamedTuple):
+class NetworkFault(NamedTuple):
     """What happens to one attempt."""
 
     kind: str = "pass"
     at: float = 0
 
 
-PASS = Fault()
-DROP = Fault("drop")  # the request never reaches the server
-LOSE = Fault("lose")  # the server does the work, the response is lost
-TWICE = Fault("twice")  # the server gets the request twice, at once
-ECHO = Fault("echo")  # the client gets the response twice, on one connection
+PASS = NetworkFault()
+DROP = NetworkFault("drop")  # the request never reaches the server
+LOSE = NetworkFault("lose")  # the server does the work, the response is lost
+TWICE = NetworkFault("twice")  # the server gets the request twice, at once
+ECHO = NetworkFault("echo")  # the client gets the response twice, on one connection
 _KEY_HEADER = re.compile(rb'\r\nidempotency-key: *"?([^"\r]+)', re.IGNORECASE)
-ChooseFault = Callable[[str, int], Fault]  # of a key and the number of its attempt, from 0
+ChooseFault = Callable[[str, int], NetworkFault]  # of a key and the number of its attempt, from 0
 
 
-def cut(at: int) -> Fault:
-    return Fault("cut", at)
+def cut(at: int) -> NetworkFault:
+    return NetworkFault("cut", at)
 
 
-def delay(seconds: float) -> Fault:
-    return Fault("delay", seconds)
+def delay(seconds: float) -> NetworkFault:
+    return NetworkFault("delay", seconds)
 
 
 class FaultyProxy:

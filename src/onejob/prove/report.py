@@ -12,7 +12,7 @@ from msgspec import Struct, json
 from onejob.clock import SystemClock
 from onejob.core.timestamps import to_utc
 
-from .campaign import Evidence, ProvePlan, Verdict
+from .campaign import Evidence, ProvePlan, ProveVerdict
 
 _BINS = 60
 _LATENCY_BOUNDS_MS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
@@ -47,7 +47,7 @@ class Kill(Struct, frozen=True, rename="camel"):
 class Report(Struct, frozen=True, rename="camel"):
     line: str
     kept: bool
-    verdict: Verdict
+    verdict: ProveVerdict
     engine: str
     durability: str
     tenant: str
@@ -72,7 +72,7 @@ class Report(Struct, frozen=True, rename="camel"):
     answers_over_time: list[int]  # keys with a first answer, in equal parts of the time
 
 
-def build_report(engine: str, plan: ProvePlan, evidence: Evidence, verdict: Verdict) -> Report:
+def build_report(engine: str, plan: ProvePlan, evidence: Evidence, verdict: ProveVerdict) -> Report:
     told = [one for one in evidence.keys.values() if one.answered_at]
     begin = min((one.begun_at for one in evidence.keys.values()), default=0.0)
     end = max((one.answered_at for one in told), default=begin)
