@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ DIST = ROOT / "build" / "dist"
 PLACE = ROOT / "build" / "wheels"
 NO_EXTRA = "none"
 UV = Path(sys.executable).with_name("uv")
+PYENV = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
 
 # What each extra is for, as a program that fails if it is not there. All run in an empty folder.
 REPLAY = """
@@ -40,6 +42,8 @@ PROGRAMS = {
 
 def main(pythons: list[str]) -> int:
     (wheel,) = DIST.glob("onejob-*.whl")
+    if wrong := [python for python in pythons if not re.fullmatch(r"3\.[0-9]+", python)]:
+        raise SystemExit(f'{wrong[0]} is no version; write PYTHONS="3.11 3.12"')
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(PROGRAMS) == {NO_EXTRA, *extras}, "an extra has no program here"
     shutil.rmtree(PLACE, ignore_errors=True)
@@ -49,16 +53,27 @@ def main(pythons: list[str]) -> int:
     return 0 if tried else 1
 
 
-def try_python(python: str, wheel: Path, extras: list[str]) -> bool:
+def find_python(version: str) -> str:
+    """The path of a Python: installed, of pyenv, or one that uv downloads; empty: none of them."""
+    names = [str(path) for path in sorted(PYENV.glob(f"versions/{version}*/bin/python"), reverse=True)]
+    for python in [shutil.which(f"python{version}"), *names]:
+        if python and not run(python, "-c", "pass", check=False).returncode:
+            return python
+    run(UV, "python", "install", "--quiet", version, check=False)
+    return run(UV, "python", "find", "--no-project", version, check=False).stdout.strip()
+
+
+def try_python(version: str, wheel: Path, extras: list[str]) -> bool:
+    python = find_python(version)
+    if not python:
+        print(f"Python {version} cannot be had here")
+        return False
     for extra in extras:
-        venv = PLACE / f"{python}-{extra}"
-        made = run(UV, "venv", "--quiet", "--no-project", "--python", python, venv, check=False)
-        if made.returncode:
-            print(f"Python {python} cannot be had here: {made.stderr.strip().splitlines()[-1]}")
-            return False
+        venv = PLACE / f"{version}-{extra}"
+        run(UV, "venv", "--quiet", "--no-project", "--python", python, venv)
         install(venv, wheel, extra)
         try_extra(venv, extra)
-        print(f"Python {python}, extra {extra}: works", flush=True)
+        print(f"Python {version}, extra {extra}: works", flush=True)
         shutil.rmtree(venv)
     return True
 

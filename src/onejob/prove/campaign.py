@@ -220,6 +220,7 @@ class ProveCampaign:
         self._credential = ""
         self._remaining: Iterator[int] = iter(range(plan.keys))
         self._finished: list[str] = []
+        self._killed = [asyncio.Event() for _ in range(plan.kills)]
         self._answered = 0
         self._is_over = False
         self._progress = asyncio.Event()
@@ -278,8 +279,10 @@ class ProveCampaign:
         showing = asyncio.create_task(_call_every(0.25, lambda: on_progress(self.evidence)))
         callers = asyncio.gather(*(self._run_caller(proxies, until) for _ in range(self._plan.callers)))
         try:
-            # A server that does not start again ends it; otherwise it ends when every key is answered.
-            await asyncio.wait((killing, callers), return_when=asyncio.FIRST_EXCEPTION)
+            # It ends when every key is answered, or with a server that does not start again.
+            done, _ = await asyncio.wait((killing, callers), return_when=asyncio.FIRST_COMPLETED)
+            if callers not in done and killing.exception() is None:
+                await callers
         finally:
             self._is_over = True
             self._progress.set()
@@ -300,36 +303,49 @@ class ProveCampaign:
                 return
             victim, at = servers[number % len(servers)], loop.time()
             await victim.kill()
+            self._killed[number].set()
             await victim.start()
             self.evidence.kills.append(KilledServer(at, victim.number, loop.time() - at))
 
     async def _run_caller(self, proxies: list[FaultyProxy], until: float) -> None:
         loop = asyncio.get_running_loop()
         for number in self._remaining:
-            if loop.time() > until:
+            if not await self._may_begin(number, until):
                 return
             key = f"{self.evidence.tenant}-{number}"
             body = json.encode({"type": JOB_TYPE, "input": {"order": number, "amount": 42}})
             self.evidence.keys[key] = KeyEvidence(loop.time())
-            doors = [proxies[(number + copy) % len(proxies)] for copy in range(self._plan.copies)]
-            await asyncio.gather(*(self._submit_until_answered(door, key, body) for door in doors))
+            copies = range(number, number + self._plan.copies)
+            await asyncio.gather(*(self._submit_until_answered(proxies, door, key, body) for door in copies))
             self._finished.append(key)
             if random_fraction() < _LATE_DUPLICATES:
-                await self._repeat_earlier(proxies[number % len(proxies)])
+                await self._repeat_earlier(proxies, number)
 
-    async def _repeat_earlier(self, door: FaultyProxy) -> None:
+    async def _may_begin(self, number: int, until: float) -> bool:
+        """Wait for the kill before the last one that is due before this key, so that kills are spread; False: it is too late."""
+        due = number * (self._plan.kills + 1) // self._plan.keys
+        try:
+            async with asyncio.timeout_at(until):
+                if due >= 2:
+                    await self._killed[due - 2].wait()
+        except TimeoutError:
+            return False
+        return asyncio.get_running_loop().time() <= until
+
+    async def _repeat_earlier(self, proxies: list[FaultyProxy], door: int) -> None:
         key = self._finished[int(random_fraction() * len(self._finished))]
         number = int(key.rpartition("-")[2])
         body = json.encode({"type": JOB_TYPE, "input": {"order": number, "amount": 42}})
-        await self._submit_until_answered(door, key, body)
+        await self._submit_until_answered(proxies, door, key, body)
 
-    async def _submit_until_answered(self, door: FaultyProxy, key: str, body: bytes) -> None:
-        """Send the same request again until it is answered: all that a client has to do."""
+    async def _submit_until_answered(self, proxies: list[FaultyProxy], door: int, key: str, body: bytes) -> None:
+        """Send the same request again until it is answered, to the next server each time: all that a client has to do."""
         loop, told = asyncio.get_running_loop(), self.evidence.keys[key]
         until, pause = loop.time() + self._plan.answer_seconds_max, _PAUSE_FIRST
         while loop.time() < until:
             told.attempts += 1
-            response = await _exchange(door.port, _build_request(key, body, self._credential))
+            response = await _exchange(proxies[door % len(proxies)].port, _build_request(key, body, self._credential))
+            door += 1
             if response is not None:
                 status, content = response
                 if 200 <= status < 300:

@@ -28,8 +28,8 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
 .line { font-size: 1.5rem; font-weight: 600; padding: .75rem 1rem; border-radius: 8px; }
 .kept { background: #dafbe1; } .wrong { background: #ffebe9; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; font-weight: normal; }
-td:last-child { text-align: right; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
+th { font-weight: normal; white-space: nowrap; color: #57606a; }
 svg text { font: 11px system-ui, sans-serif; fill: #57606a; } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
 @media (prefers-color-scheme: dark) {
   body { background: #0d1117; color: #e6edf3; } .kept { background: #12361f; } .wrong { background: #4b1113; }
@@ -117,8 +117,8 @@ def render_html(report: Report) -> str:
     seconds = ["0 s", f"{report.seconds / 2:.0f} s", f"{report.seconds:.0f} s"]
     plots = [
         ("Keys answered over time; red: kill -9 of a server", _plot(report.answers_over_time, seconds, kills)),
-        ("Time from the first attempt to the first answer", _plot_counts(report.latency_counts)),
-        ("Attempts at a key, by all of its callers", _plot_counts(report.attempts_counts)),
+        ("Keys by the time from the first attempt to the first answer, up to", _plot_counts(report.latency_counts)),
+        ("Keys by the number of attempts, of all callers together", _plot_counts(report.attempts_counts)),
     ]
     figures = "\n".join(f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in plots)
     problems = "".join(f"<li><code>{escape(one)}</code></li>" for one in report.verdict.problems)
@@ -190,7 +190,7 @@ def _count_latencies(latencies: Sequence[float]) -> list[tuple[str, int]]:
     lower, counts = 0.0, list[tuple[str, int]]()
     for bound in _LATENCY_BOUNDS_MS:
         label = f"{bound} ms" if bound < 1000 else f"{bound // 1000} s"
-        counts.append((f"≤ {label}", sum(1 for ms in latencies if lower < ms <= bound)))
+        counts.append((label, sum(1 for ms in latencies if lower < ms <= bound)))
         lower = bound
     return [*counts, ("more", sum(1 for ms in latencies if ms > lower))]
 
