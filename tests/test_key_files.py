@@ -103,6 +103,16 @@ async def test_a_key_without_a_scope_is_found_by_every_type(queue: onejob.Ledger
         assert (await queue.submit(type, idempotency_key="k")).job_id == "order-7"
 
 
+async def test_a_key_of_a_submission_to_all_types_is_not_found_by_others(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    made = await queue.submit("charge", {"n": 1}, idempotency_key="k", scope="queue")
+    async with onejob.open("memory://", clock=clock, sweep=False) as other:
+        await import_all(other, *[line async for line in export_keys(queue)])
+        assert (await other.submit("charge", {"n": 1}, idempotency_key="k", scope="queue")).job_id == made.job_id
+        assert (await other.submit("mail", {"n": 1}, idempotency_key="k")).created
+
+
 async def test_a_line_lives_as_long_as_it_says(queue: onejob.Ledger, clock: FakeClock) -> None:
     def at(seconds: int) -> str:
         moment = to_utc(clock.wall_ms()) + timedelta(seconds=seconds)

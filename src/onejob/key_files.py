@@ -213,7 +213,7 @@ async def _announce(ledger: Ledger, commands: list[StoreKey]) -> None:
     """Let submissions of every type look for keys of the scope of all types."""
     longest: dict[str, int] = {}
     for command in commands:
-        if command.scope == GLOBAL_SCOPE:
+        if command.scope == GLOBAL_SCOPE and not command.fingerprint:
             longest[command.tenant] = max(command.ttl_ms, longest.get(command.tenant, 0))
     for tenant, ttl_ms in longest.items():
         await ledger.runtime.stored_keys.announce(tenant, ttl_ms=ttl_ms)

@@ -103,6 +103,7 @@ async def find_stored_keys(
         and isinstance(stored, Found)
         and stored.record is not None
         and stored.record.external_id
+        and not stored.record.fingerprint  # with one, it is the key of a submission that named the scope of all types
     ]
 
 
@@ -119,7 +120,6 @@ async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[S
             actor=record.actor,
             user=record.user,
             ttl_ms=record.expires_at - now,
-            fingerprint=record.fingerprint,
         )
         for command, record, now in found
     ]
