@@ -36,6 +36,7 @@ PROGRAMS = {
     "django": "import onejob.django",
     "flask": "import onejob.middleware.flask",
     "bucket": "import pathlib; pathlib.Path('bucket').mkdir()" + REPLAY.format(url="file://{folder}/bucket"),
+    "mysql": "import pymysql, onejob.relay",
     "otel": "import onejob.tracing; onejob.tracing.Tracing()",
 }
 
