@@ -1,7 +1,7 @@
 """Rules of loading: what a batch loads, in which order, and what following adds."""
 
-from onejob.core.batch import LoadRequest, empty_working_set, load_facts_sync
-from onejob.core.command import JOBS_MAX, Facts, Footprint
+from onejob.core.batch import LoadRequest, empty_working_set, load_facts_sync, single_fact_request
+from onejob.core.command import JOBS_MAX, Facts, Footprint, Precondition
 from onejob.core.facts import Kind, Usage
 from onejob.core.identity import usage_id
 from onejob.core.replies import Defect, Maintained
@@ -50,6 +50,30 @@ def test_an_empty_working_set_equals_one_loaded_from_an_empty_store() -> None:
         FULL_FOOTPRINT,
     ]
     assert empty_working_set(named).tables == load_facts_sync(named, lambda request: ()).tables
+
+
+def test_a_single_fact_is_requested_as_by_load_facts() -> None:
+    world = World(a_record(), a_job(usage_id=USAGE_ID), a_usage())
+    for single in (
+        Footprint(TENANT, jobs=(JOB,)),
+        Footprint(TENANT, policy=POLICY_ID),
+        Footprint(TENANT, b"", (JOB2,)),
+    ):
+        world.load_facts([single])
+        assert world.load_requests == [single_fact_request(single)]
+    for more in (
+        Footprint(TENANT),
+        Footprint(TENANT, RECORD_ID),
+        Footprint(TENANT, jobs=(JOB, JOB2)),
+        Footprint(TENANT, jobs=(JOB,), follow_usage=True),
+        Footprint(TENANT, jobs=(JOB,), policy=POLICY_ID),
+        Footprint(TENANT, jobs=(JOB,), precondition=Precondition(POLICY_ID, b"")),
+        Footprint(TENANT, stream=STREAM_ID),
+        Footprint(TENANT, usage=USAGE_ID),
+        Footprint(TENANT, memo=b"m"),
+        FULL_FOOTPRINT,
+    ):
+        assert single_fact_request(more) is None
 
 
 def test_following_goes_from_the_record_to_its_jobs_to_their_usage() -> None:

@@ -251,6 +251,19 @@ def load_facts_sync(footprints: Sequence[Footprint], fetch: Callable[[LoadReques
         return working_set
 
 
+def single_fact_request(footprint: Footprint) -> LoadRequest | None:
+    """What `load_facts` requests for a footprint that names one job or one policy and nothing else; else None.
+
+    For an engine that reads one fact without a transaction. Equivalence: test_a_single_fact_is_requested_as_by_load_facts.
+    """
+    f = footprint
+    if f.record or f.stream or f.usage or f.memo or f.follow_usage or f.precondition is not None:
+        return None
+    if f.policy:
+        return None if f.jobs else LoadRequest(Kind.POLICY, [f.policy])
+    return LoadRequest(Kind.JOB, [*f.jobs]) if len(f.jobs) == 1 else None
+
+
 def empty_working_set(footprints: Sequence[Footprint]) -> WorkingSet:
     """What `load_facts` returns on an empty store, for an engine that inserts first and loads only on a collision.
 
