@@ -20,13 +20,13 @@ from typing import Any, Final
 import msgspec
 
 from .errors import Invalid
-from .large_json import DuplicateMember, MalformedText, TooDeep, canonicalize_in_pieces
+from .large_json import DuplicateMember, MalformedText, Pause, TooDeep, canonicalize_in_pieces, do_not_pause
 from .typed_json import encode_safely, to_encodable
 
 INPUT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 128
 DIGITS_MAX: Final = 1_000
-CONTAINERS_AND_MEMBERS_AT_ONCE_MAX: Final = 1 << 16
+CONTAINERS_AND_MEMBERS_AT_ONCE_MAX: Final = 1 << 13
 PATHS_MAX: Final = 20
 PATH_NAME_CHARS_MAX: Final = 100
 LONE_SURROGATE: Final = "it has a lone surrogate; send only whole characters"
@@ -47,29 +47,32 @@ _LEADS_ASTRAL = re.compile(rb"[\xf0-\xf4]")
 _LEADS_E000_TO_FFFF = re.compile(rb"[\xee\xef]")
 
 
-def canonical_json(data: bytes) -> bytes:
-    """The canonical form of a JSON text: RFC 8785, with integer literals in full digits."""
+def canonical_json(data: bytes, *, pause: Pause = do_not_pause) -> bytes:
+    """The canonical form of a JSON text: RFC 8785, with integer literals in full digits.
+
+    While a large text is read, `pause` is called every now and then (see large_json.py).
+    """
     if len(data) > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX and _has_many_values(data):
-        return _canonicalize_large(data)
+        return _canonicalize_large(data, pause)
     return _canonicalize_at_once(data)
 
 
-def _canonicalize_large(data: bytes) -> bytes:
+def _canonicalize_large(data: bytes, pause: Pause) -> bytes:
     """Equal to `_canonicalize_at_once`, which would hold the interpreter lock for tens of milliseconds.
 
     Equivalence: test_a_text_canonicalized_in_pieces_equals_the_whole.
     """
     if len(data) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
-    text = _process_in_pieces(data, _canonicalize_at_once, DEPTH_MAX)
+    text = _process_in_pieces(data, _canonicalize_at_once, DEPTH_MAX, pause)
     if len(text) > INPUT_BYTES_MAX:
         raise Invalid("input", _TOO_LARGE)
     return text
 
 
-def _process_in_pieces(data: bytes, process: Callable[[bytes], bytes], depth_max: int) -> bytes:
+def _process_in_pieces(data: bytes, process: Callable[[bytes], bytes], depth_max: int, pause: Pause) -> bytes:
     try:
-        return canonicalize_in_pieces(data, process, depth_max=depth_max)
+        return canonicalize_in_pieces(data, process, depth_max=depth_max, pause=pause)
     except (TooDeep, RecursionError) as error:
         raise Invalid("input", _TOO_DEEP) from error
     except DuplicateMember as error:
@@ -79,7 +82,7 @@ def _process_in_pieces(data: bytes, process: Callable[[bytes], bytes], depth_max
 
 
 def _has_many_values(data: bytes) -> bool:
-    """True if decoding may take more than 10 ms: lists and members cost ten times as much as other values."""
+    """True if decoding may take more than a millisecond or two: lists and members cost ten times as much as other values."""
     return data.count(b"[") + data.count(b"{") + data.count(b":") > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX
 
 
@@ -96,10 +99,10 @@ def _canonicalize_at_once(data: bytes) -> bytes:
     return text
 
 
-def check_strict_json(data: bytes) -> None:
+def check_strict_json(data: bytes, *, pause: Pause = do_not_pause) -> None:
     """Refuse a JSON text of which a parser would drop or change something; its size and depth are not checked."""
     if len(data) > CONTAINERS_AND_MEMBERS_AT_ONCE_MAX and _has_many_values(data):
-        _process_in_pieces(data, _decode_and_encode_strictly, sys.getrecursionlimit())
+        _process_in_pieces(data, _decode_and_encode_strictly, sys.getrecursionlimit(), pause)
     else:
         _decode_and_encode_strictly(data)
 

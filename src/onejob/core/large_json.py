@@ -1,7 +1,8 @@
 """The canonical form of a large JSON text, made piece by piece.
 
 The decoder keeps the interpreter lock from the first byte to the last: a megabyte of `[[],[],…]` would stop every other
-thread for 50 ms and more. So a text of many values is cut into pieces first, and each piece is canonicalized alone.
+thread for 50 ms and more. So a text of many values is cut into pieces first, and each piece is canonicalized alone. Between
+them `pause` is called: whoever works in a thread beside an event loop lets the others have the lock there.
 
 1. `_find_large_containers` scans the text for brackets, strings and commas. It notes the lists and objects that are larger
    than a piece, and at which of their own commas they may be cut. A large container inside another is alone between two cuts.
@@ -19,7 +20,7 @@ from typing import Final
 from msgspec import Raw
 from msgspec.json import Decoder, encode
 
-PIECE_BYTES: Final = 32 << 10
+PIECE_BYTES: Final = 8 << 10
 
 # Possessive and bounded: nothing is tried again in another way.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -49,6 +50,11 @@ _SPACE: Final = b" \t\r\n"
 _MEMBERS = Decoder(dict[str, Raw])
 
 Canonicalize = Callable[[bytes], bytes]
+Pause = Callable[[], object]
+
+
+def do_not_pause() -> None:
+    pass
 
 
 class MalformedText(ValueError):
@@ -91,22 +97,33 @@ class _Container:
 
 
 def canonicalize_in_pieces(
-    data: bytes, canonicalize: Canonicalize, *, depth_max: int, piece_bytes: int = PIECE_BYTES
+    data: bytes,
+    canonicalize: Canonicalize,
+    *,
+    depth_max: int,
+    piece_bytes: int = PIECE_BYTES,
+    pause: Pause = do_not_pause,
 ) -> bytes:
     """What `canonicalize(data)` would return, without one long call of the decoder."""
-    root = _find_large_containers(data, depth_max, piece_bytes)
+
+    def canonicalize_after_pause(piece: bytes) -> bytes:
+        pause()
+        return canonicalize(piece)
+
+    root = _find_large_containers(data, depth_max, piece_bytes, pause)
     if root is None:
         return canonicalize(data)
     _refuse_text(data, 0, root.start)
     _refuse_text(data, root.end, len(data))
-    return _render(data, root, canonicalize)
+    return _render(data, root, canonicalize_after_pause)
 
 
-def _find_large_containers(data: bytes, depth_max: int, piece_bytes: int) -> _Container | None:
+def _find_large_containers(data: bytes, depth_max: int, piece_bytes: int, pause: Pause) -> _Container | None:
     """The outermost list or object, with the large ones inside; None if it is small or the text is a scalar."""
     stack: list[_Container] = []
     after_value = False
     for token in _iter_tokens(data):
+        pause()
         match token.lastgroup:
             case "elements" if stack:
                 if len(stack) + _SIMPLE_LEVELS > depth_max and len(stack) + _levels(token[0]) > depth_max:

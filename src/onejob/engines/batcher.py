@@ -47,7 +47,7 @@ class Pending:
     and each is visited by every garbage collection.
     """
 
-    __slots__ = ("command", "future", "on_reply", "sent_at")
+    __slots__ = ("command", "future", "on_reply", "payload_bytes", "sent_at")
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Pending:
         self.command = command
         self.future = future
         self.on_reply = on_reply
+        self.payload_bytes = 0  # set by the queue, which asks for it several times
         self.sent_at = sent_at
 
     def complete(self, result: Result) -> None:
@@ -133,6 +134,10 @@ class _Line:
     def __init__(self) -> None:
         self._tenants: OrderedDict[str, deque[Pending]] = OrderedDict()
 
+    @property
+    def has_any(self) -> bool:
+        return bool(self._tenants)
+
     def put(self, pending: Pending) -> None:
         entries = self._tenants.get(pending.command.tenant)
         if entries is None:
@@ -145,7 +150,7 @@ class _Line:
         room = BATCH_BYTES_MAX
         while self._tenants and len(batch) < limit and room > 0:
             tenant, entries = next(iter(self._tenants.items()))
-            payload_bytes = entries[0].command.payload_bytes
+            payload_bytes = entries[0].payload_bytes
             if payload_bytes > max(room, LARGE_COMMAND_BYTES) and batch:
                 break
             room -= payload_bytes
@@ -173,6 +178,7 @@ class CommandQueue:
         self._commands_max = commands_max
         self._line = _Line()
         self._large_line = _Line()
+        self._took_large = False  # the last batch was of large commands
         self._loads: dict[str, _TenantLoad] = {}
         self._bytes = 0
         self._commands_total = 0
@@ -188,7 +194,7 @@ class CommandQueue:
             load = self._loads[command.tenant] = _TenantLoad()
         elif load.commands * 2 >= self._commands_max or load.payload_bytes * 2 >= QUEUE_BYTES_MAX:
             return False
-        payload_bytes = command.payload_bytes
+        payload_bytes = pending.payload_bytes = command.payload_bytes
         is_large = payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken
         (self._large_line if is_large else self._line).put(pending)
         load.commands += 1
@@ -198,11 +204,12 @@ class CommandQueue:
         return True
 
     def take(self, limit: int) -> list[Pending]:
-        """Up to `limit` commands. Large ones have at most half of the places, and one is always taken."""
-        batch = self._large_line.take(max(1, limit // 2))
-        batch += self._line.take(limit - len(batch))
+        """Up to `limit` commands: small ones and large ones by turns, so that no small one is written with a large one."""
+        takes_large = self._large_line.has_any and not (self._took_large and self._line.has_any)
+        self._took_large = takes_large
+        batch = (self._large_line if takes_large else self._line).take(limit)
         for pending in batch:
-            payload_bytes = pending.command.payload_bytes
+            payload_bytes = pending.payload_bytes
             load = self._loads[pending.command.tenant]
             load.commands -= 1
             load.payload_bytes -= payload_bytes
