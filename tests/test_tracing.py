@@ -13,7 +13,7 @@ import structlog
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 import onejob
 from onejob import sync
@@ -189,6 +189,22 @@ async def test_a_client_sends_the_context_of_its_caller(traced: onejob.Ledger, s
     (sent,) = spans.named("send t")
     assert sent.parent is not None
     assert sent.parent.span_id == caller.get_span_context().span_id
+
+
+async def test_without_an_sdk_no_span_is_made_and_the_context_of_the_caller_is_passed_on(clock: FakeClock) -> None:
+    for tracing in (Tracing(), Tracing(NoOpTracerProvider())):
+        assert not tracing.is_recording
+        async with onejob.open("memory://", clock=clock, sweep=False, tracing=tracing) as ledger:
+            async with serve_app(HttpApp(ledger)) as client:
+                for key, header in (("a", b"traceparent: " + REMOTE.encode()), ("b", b"x-other: 1")):
+                    body = {"type": "t", "input": 1, "idempotencyKey": key}
+                    answers = [await client.post("/api/jobs", body, header) for _ in range(2)]
+                    assert [answer.status for answer in answers] == [202, 202]
+                    row = (await ledger.job(answers[0].body["job"]["id"])).row
+                    assert (REMOTE.encode() in row.labels) == (key == "a")
+            (many,) = await ledger.submit_many([Submission(type="t", input=1, idempotency_key="a")])
+            assert isinstance(many, onejob.Receipt)
+            assert not many.created
 
 
 def test_a_blocking_caller_is_the_parent(spans: Spans, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ No key, no input, no result and no message of an error becomes an attribute.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
@@ -28,6 +28,8 @@ from onejob.errors import IdempotencyConflict, OnejobError, SubmissionRefused
 LINKS_MAX = 100  # of one span
 _PROPAGATOR = TraceContextTextMapPropagator()
 _HEADERS = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
+_NO_TRACE = nullcontext()
+_NOTHING_RECORDED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 class Tracing:
@@ -35,6 +37,16 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("onejob", tracer_provider=provider)
+        self._provider = provider
+        self._is_recording = False
+
+    @property
+    def is_recording(self) -> bool:
+        """False while no SDK is set up: every span would be thrown away. The global provider is set once, at any time."""
+        if not self._is_recording:
+            provider = self._provider or trace.get_tracer_provider()
+            self._is_recording = not isinstance(provider, _NOTHING_RECORDED)
+        return self._is_recording
 
     @contextmanager
     def trace_submission(self, type: str, count: int = 1) -> Iterator["SubmissionSpan"]:
@@ -81,13 +93,13 @@ class Tracing:
         ) as span:
             yield AttemptSpan(span)
 
-    @contextmanager
-    def continue_trace(self, headers: Iterable[tuple[bytes, bytes]]) -> Iterator[None]:
+    def continue_trace(self, headers: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager[None]:
         """Make the sender of a request the parent of the spans that are started inside."""
         carrier = {_HEADERS[name]: value.decode("latin-1") for name, value in headers if name in _HEADERS}
-        if "traceparent" not in carrier:
-            yield
-            return
+        return self._continue_trace_of(carrier) if "traceparent" in carrier else _NO_TRACE
+
+    @contextmanager
+    def _continue_trace_of(self, carrier: dict[str, str]) -> Iterator[None]:
         token = attach(_PROPAGATOR.extract(carrier))
         try:
             yield

@@ -2,15 +2,24 @@
 
 import asyncio
 import time
+from itertools import count
 from threading import Lock
 
-from onejob.http.request import INLINE_BYTES_MAX, run_in_thread_if_large
+import pytest
+
+from onejob.core.fingerprint import canonical_json, check_strict_json
+from onejob.core.large_json import Pause
+from onejob.http import request
+from onejob.http.endpoints.jobs import parse_batch
+from onejob.http.request import INLINE_BYTES_MAX, RegularPauses, run_in_thread_if_large
+
+LARGE = b"[" + b"[]," * 300_000 + b"[]]"
 
 
 async def test_large_bodies_are_parsed_one_at_a_time_off_the_event_loop() -> None:
     lock, running, most = Lock(), 0, 0
 
-    def parse() -> None:
+    def parse(*, pause: Pause) -> None:
         nonlocal running, most
         with lock:
             running += 1
@@ -21,3 +30,30 @@ async def test_large_bodies_are_parsed_one_at_a_time_off_the_event_loop() -> Non
 
     await asyncio.gather(*(run_in_thread_if_large(INLINE_BYTES_MAX + 1, parse) for _ in range(8)))
     assert most == 1
+
+
+def test_work_on_a_large_text_pauses_often() -> None:
+    for work in (canonical_json, check_strict_json):
+        pauses = count()
+        work(LARGE, pause=pauses.__next__)
+        assert next(pauses) > 500, "a megabyte takes 150 ms"
+
+
+def test_a_batch_pauses_between_its_items() -> None:
+    pauses = count()
+    items = b",".join(b'{"type": "t", "input": %d}' % n for n in range(1000))
+    parse_batch(b'{"jobs": [' + items + b"]}", pause=pauses.__next__)
+    assert next(pauses) == 1000
+
+
+def test_work_that_pauses_sleeps_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "WORK_SECONDS", 0.02)
+    monkeypatch.setattr(request, "PAUSE_SECONDS", 0.05)
+    pause = RegularPauses()
+    begin = time.monotonic()
+    pause()
+    assert time.monotonic() - begin < 0.02
+    time.sleep(0.03)
+    begin = time.monotonic()
+    pause()
+    assert time.monotonic() - begin >= 0.05

@@ -107,7 +107,7 @@ class UnansweredReservations:
 
     def resume(self, reserve: Reserve) -> Reserve:
         """This reservation, as the holder that got no answer if there is one. Of several at once, one is."""
-        holder = self._holders.pop(_repetition_id(reserve), None)
+        holder = self._holders.pop(_repetition_id(reserve), None) if self._holders else None
         return reserve if holder is None else replace(reserve, holder=holder)
 
 

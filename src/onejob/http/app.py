@@ -6,7 +6,7 @@ credential is read before the handler runs), or optimistic (`OptimisticAuth`, a 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
@@ -14,8 +14,9 @@ from onejob.core.credentials import Permission
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
+from onejob.ledger.parse import Caller
 
-from .auth import Authenticate, Authenticator, optimistic_auth_for
+from .auth import Authenticate, Authenticator, OptimisticAuth, optimistic_auth_for
 from .config import ServiceConfig
 from .endpoints import api_keys, events, jobs, keys, listings, overview, quotas, sequences, steps, work
 from .endpoints.cloud import CloudEndpoints
@@ -72,6 +73,7 @@ BASE_ROUTES = (
     *quotas.RESERVATION_ROUTES,
     *PAGES,
 )
+_SUBMIT = Permission.SUBMIT  # looking up an enum member is slow in Python 3.11
 _LONG_POLL_PERMISSIONS = (
     Permission.READ,
     Permission.WORK,
@@ -116,7 +118,7 @@ class HttpApp:
         self._monotonic = SystemClock().monotonic
         if rate_limiter is None:
             rate_limiter = _build_rate_limiter(self._config, self._monotonic)
-        self._rate_limiter = rate_limiter
+        self._submitting_ledger_for = lru_cache(CACHED_LEDGERS_MAX)(partial(_submitting_ledger, ledger, rate_limiter))
         # The rate limiter counts by credential before it submits, so it needs a checked one.
         self._optimistic_auth = optimistic_auth_for(self._authenticate, ledger) if rate_limiter is None else None
         self._ids = ids or SystemIds()
@@ -135,13 +137,16 @@ class HttpApp:
             return
         request_id = self._ids.request_id()
         begin = self._monotonic()
-        route_match = self.routes.find(raw_path(scope))
+        match = self.routes.find(raw_path(scope))
+        route = None if match is None else route_for_method(match[0], scope["method"])
         try:
-            if self._tracing is None:
-                response = await self._respond(route_match, scope, receive, send, request_id)
+            if route is None or match is None:
+                response = _no_such_route(match, request_id)
+            elif self._tracing is None:
+                response = await self._respond(route, match[1], scope, receive, send, request_id)
             else:
                 with self._tracing.continue_trace(scope["headers"]):
-                    response = await self._respond(route_match, scope, receive, send, request_id)
+                    response = await self._respond(route, match[1], scope, receive, send, request_id)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem
@@ -151,20 +156,19 @@ class HttpApp:
         else:
             await _send_response(response, request_id, scope["method"], receive, send)
         seconds = self._monotonic() - begin
-        route = route_for_method(route_match[0], scope["method"]) if route_match else None
         self._metrics.observe(route, response.status, seconds)
         if response.status >= 400 or not self._observe_failed_only:
             self._observe(request_id, scope["method"], route, response, seconds)
 
-    async def _respond(
-        self, route_match: RouteMatch | None, scope: Scope, receive: Receive, send: Send, request_id: str
-    ) -> Response:
-        if route_match is None:
-            return problem_response(problem("NOT_FOUND", "there is no such path"), request_id)
-        methods, placeholders = route_match
-        route = route_for_method(methods, scope["method"])
-        if route is None:
-            return _method_not_allowed(methods, request_id)
+    def _respond(
+        self,
+        route: Route,
+        placeholders: Sequence[str],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: str,
+    ) -> Awaitable[Response]:
         ledger = self._anonymous_ledger
         request = Request(scope, receive, id=request_id, credential=ANONYMOUS, ledger=ledger, limits=self._config)
         if isinstance(send, HttpExchange):
@@ -172,15 +176,26 @@ class HttpApp:
             request.body_is_complete = not send.more_body
         if route.permission is None:
             request.path_params = decode_placeholders(placeholders)
-            return await route.handler(request)
+            return route.handler(request)
         if self._optimistic_auth is not None and not needs_body_check(scope):
-            response = await self._optimistic_auth.respond_fast(route, request)
-            if response is not None:
-                return response
-        return await self._respond_checked(route, route.permission, request, placeholders)
+            return self._respond_optimistically(self._optimistic_auth, route, route.permission, request, placeholders)
+        return self._respond_checked(route, route.permission, request, placeholders)
+
+    async def _respond_optimistically(
+        self,
+        auth: OptimisticAuth,
+        route: Route,
+        permission: Permission,
+        request: Request,
+        placeholders: Sequence[str],
+    ) -> Response:
+        response = await auth.respond_fast(route, request)
+        if response is not None:
+            return response
+        return await self._respond_checked(route, permission, request, placeholders)
 
     async def _respond_checked(
-        self, route: Route, permission: Permission, request: Request, placeholders: Iterable[str]
+        self, route: Route, permission: Permission, request: Request, placeholders: Sequence[str]
     ) -> Response:
         """The plain way: the credential is read before anything else of the request is looked at."""
         credential = await self._authenticate(request.scope)
@@ -190,10 +205,10 @@ class HttpApp:
         if needs_body_check(request.scope):
             check_body_headers(request.scope, self._origins)
         request.credential = credential
-        request.ledger = self._ledger_for(credential.caller)
-        if self._rate_limiter is not None and permission is Permission.SUBMIT:
-            request.ledger = self._rate_limiter.limited_ledger(request.ledger)
-        request.path_params = decode_placeholders(placeholders)
+        ledger_for = self._submitting_ledger_for if permission is _SUBMIT else self._ledger_for
+        request.ledger = ledger_for(credential.caller)
+        if placeholders:
+            request.path_params = decode_placeholders(placeholders)
         if permission in _LONG_POLL_PERMISSIONS or not request.body_is_complete:
             request.still_authorized = partial(self._is_still_authorized, request.scope, credential, permission)
         response = await route.handler(request)
@@ -270,14 +285,21 @@ def _build_authenticate(ledger: Ledger, config: ServiceConfig) -> Authenticate:
     return Authenticator(ledger, config) if config.auth else loopback_authenticator(config)
 
 
+def _submitting_ledger(ledger: Ledger, rate_limiter: RateLimiter | None, caller: Caller) -> Ledger:
+    own = ledger.for_caller(caller)
+    return own if rate_limiter is None else rate_limiter.limited_ledger(own)
+
+
 def _build_rate_limiter(config: ServiceConfig, monotonic: Callable[[], float]) -> RateLimiter | None:
     if config.rate_per_second is None:
         return None
     return RateLimiter(per_second=config.rate_per_second, burst=config.rate_burst, monotonic=monotonic)
 
 
-def _method_not_allowed(methods: dict[str, Route], request_id: str) -> Response:
-    allowed = ", ".join(allowed_methods(methods))
+def _no_such_route(match: RouteMatch | None, request_id: str) -> Response:
+    if match is None:
+        return problem_response(problem("NOT_FOUND", "there is no such path"), request_id)
+    allowed = ", ".join(allowed_methods(match[0]))
     response = problem_response(problem("METHOD_NOT_ALLOWED", f"this path takes {allowed}"), request_id)
     return response._replace(headers=(*response.headers, (b"allow", allowed.encode())))
 

@@ -8,6 +8,7 @@ help an attacker to guess.
 for submissions. `FailedLogins` throttles addresses that send invalid credentials; valid ones are accepted from there too.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -71,6 +72,7 @@ class Authenticator:
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
         self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
+        self._found_this_iteration: dict[Header, Credential] = {}
         self.max_age_seconds = config.credential_max_age_seconds
         self._valid_at: dict[bytes, float] = {}  # when a cached credential was last read from the store
         self._monotonic = SystemClock().monotonic
@@ -84,16 +86,31 @@ class Authenticator:
         header = _credential_header(scope["headers"])
         if header is None:
             return await self._verify_session(scope)
+        found = self._found_this_iteration.get(header)
+        if found is not None:
+            return found
         digest = _digest(header)
         cached = self._cache.get(digest)
-        if cached is not None and await self._is_still_valid(cached, digest):
-            return cached.credential
+        if cached is not None:
+            asked_at = self._monotonic()
+            if self._keys.is_still_valid_now(cached.key):
+                self._valid_at[digest] = asked_at
+                self._share_in_iteration(header, cached.credential)
+                return cached.credential
+            if await self._is_still_valid(cached, digest):
+                return cached.credential
         try:
             return await self._verify(header, digest)
         except Unauthorized as error:
             if digest in self._once_valid:
                 raise  # whoever sends a revoked key does not guess
             raise self._failed_logins.count(scope) or error from None
+
+    def _share_in_iteration(self, header: Header, credential: Credential) -> None:
+        """Requests that arrived together are checked together: those of a later loop iteration are checked again."""
+        if not self._found_this_iteration:
+            asyncio.get_running_loop().call_soon(self._found_this_iteration.clear)
+        self._found_this_iteration[header] = credential
 
     async def _is_still_valid(self, cached: CachedCredential, digest: bytes) -> bool:
         """True if the key is unchanged. If the store cannot be reached, it is trusted for the configured time and no longer."""

@@ -110,7 +110,7 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
 
 def needs_body_check(scope: Scope) -> bool:
     """True if `check_body_headers` has something to look at; most requests have not."""
-    return scope["method"] not in _SAFE_METHODS and any(name in _BODY_CHECK_HEADERS for name, _ in scope["headers"])
+    return scope["method"] not in _SAFE_METHODS and not _BODY_CHECK_HEADERS.isdisjoint(dict(scope["headers"]))
 
 
 def check_body_headers(scope: Scope, origins: frozenset[bytes]) -> None:

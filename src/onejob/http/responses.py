@@ -4,10 +4,9 @@ from collections.abc import AsyncGenerator, Iterable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from msgspec import json
+from msgspec import Struct, json
 
 from onejob.core.facts import Job
-from onejob.core.identity import format_job_id
 from onejob.core.replies import Outcome
 from onejob.core.timestamps import to_utc
 from onejob.core.typed_json import encode_safely
@@ -15,7 +14,7 @@ from onejob.core.views import JobView, Receipt
 
 from .problems import Problem
 from .request import AuthorizationCheck
-from .schemas.jobs import ErrorOut, IdempotencyOut, ProblemOut, job_out, submit_out, warnings_out
+from .schemas.jobs import ErrorOut, IdempotencyOut, JobOut, ProblemOut, job_out, submit_out, warnings_out
 
 Header = tuple[bytes, bytes]
 
@@ -41,6 +40,13 @@ class Response(NamedTuple):
     encoded_headers: bytes = b""  # the same headers as bytes, if they are known
     still_authorized: AuthorizationCheck | None = None  # of a stream: called before each piece
     is_cacheable: bool = False  # True: the URL names the content, so that a browser may keep it
+
+
+class _CreatedOrReplayed(Struct):
+    """`SubmitOut` without its first member, the id of the request, so that the rest can be cached."""
+
+    job: JobOut
+    idempotency: IdempotencyOut
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
@@ -96,8 +102,9 @@ def submission_response(receipt: Receipt, request_id: str) -> Response:
 def _encode_without_request_id(job: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...], bytes]:
     """The rest of the body, the headers, and the headers as bytes."""
     idempotency = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
-    rest = b'"job":%b,"idempotency":%b}' % (_encode(job_out(JobView(job))), _encode(idempotency))
-    headers = _submission_headers(format_job_id(job.id), outcome, expires_ms)
+    body = job_out(JobView(job))
+    rest = _encode(_CreatedOrReplayed(body, idempotency))[1:]
+    headers = _submission_headers(body.id, outcome, expires_ms)
     return rest, headers, encode_headers(headers)
 
 

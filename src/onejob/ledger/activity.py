@@ -15,7 +15,7 @@ from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 
-from .attempt_stats import end_of_attempt, ended_attempt
+from .attempt_stats import end_of_attempt, ended_attempts
 from .policies import decode_body, load_policy
 
 TENANTS_PER_TURN_MAX = 100
@@ -34,9 +34,8 @@ class ActivityReporter:
         gate.add_commit_listener(self._on_commit)
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
-        for reply in replies:
-            if (job := ended_attempt(reply)) is not None:
-                self._count_end(job)
+        for _, job in ended_attempts(replies):
+            self._count_end(job)
 
     def _count_end(self, job: Job) -> None:
         types = self._ends.get(job.tenant)

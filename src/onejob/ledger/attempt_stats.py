@@ -1,7 +1,7 @@
 """Counts the attempts that end in this process: how they ended, how long jobs waited, how long they ran."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE
@@ -15,11 +15,16 @@ OTHER_TYPE = "other"
 RETRIED = "retried"
 
 
-def ended_attempt(reply: AnyReply | Exception) -> Job | None:
-    """The job whose attempt ended with this reply: it was reported, or its lease expired."""
-    if type(reply) is Finished:
-        return reply.job
-    return reply.expired_lease if type(reply) is Maintained else None
+def ended_attempts(replies: Iterable[AnyReply | Exception]) -> list[tuple[Finished | Maintained, Job]]:
+    """The replies with which an attempt ended, because it was reported or its lease expired, and their jobs."""
+    ended: list[tuple[Finished | Maintained, Job]] = []
+    for reply in replies:
+        # Most are of submissions: nothing is called for them.
+        if type(reply) is Finished:
+            ended.append((reply, reply.job))
+        elif type(reply) is Maintained and reply.expired_lease is not None:
+            ended.append((reply, reply.expired_lease))
+    return ended
 
 
 def end_of_attempt(job: Job) -> str:
@@ -64,9 +69,7 @@ class AttemptStats:
         gate.add_commit_listener(self._on_commit)
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
-        for reply in replies:
-            if (job := ended_attempt(reply)) is None:
-                continue
+        for reply, job in ended_attempts(replies):
             stats, end = self._stats_for(job), end_of_attempt(job)
             stats.ends[end] = stats.ends.get(end, 0) + 1
             if job.type == CALLBACK_TYPE:

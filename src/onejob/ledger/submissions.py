@@ -93,12 +93,30 @@ class SubmissionOperations(LedgerBase):
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
-        if self._runtime.tracing is not None:
-            return await self._submit_traced(self._runtime.tracing, submission, precondition)
-        command = self._build_submit(submission, precondition)
-        await self._adopt_stored_keys(command)
+        tracing, traceparent = self._runtime.tracing, ""
+        if tracing is not None:
+            if tracing.is_recording:
+                return await self._submit_traced(tracing, submission, precondition)
+            traceparent = tracing.current_traceparent()
+        command = self._build_submit(submission, precondition, traceparent)
+        if not self._runtime.stored_keys.is_known_absent(command.tenant):
+            await self._adopt_stored_keys(command)
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
+
+    def prepare(self, submission: Submission) -> Submit:
+        """The command of a submission, checked, for `replay_now`."""
+        return self._build_submit(submission)
+
+    def replay_now(self, prepared: Submit) -> Receipt | None:
+        """The receipt of a duplicate of what `prepare` returned, if it can be given at once; None: submit it.
+
+        For servers only, see `Gate.replay_now`.
+        """
+        if self._runtime.tracing is not None and self._runtime.tracing.is_recording:
+            return None
+        reply = self._gate.replay_now(prepared)
+        return None if reply is None else build_receipt(prepared, reply)
 
     async def _submit_traced(
         self, tracing: "Tracing", submission: Submission, precondition: Precondition | None

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from msgspec import Raw, ValidationError, convert
 
@@ -9,7 +10,9 @@ from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
+from onejob.core.large_json import Pause, do_not_pause
 from onejob.core.states import ENDED_STATES, JobState
+from onejob.core.submit import Submit
 from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
@@ -17,10 +20,13 @@ from onejob.http.config import CallbackScope
 from onejob.http.problems import Forbidden, RateLimited, Unauthorized, to_public_problem
 from onejob.http.request import (
     DECODE_CACHE_BODY_BYTES_MAX,
+    DECODE_CACHE_MAX,
     INLINE_BYTES_MAX,
     BodyTooLarge,
     Request,
     check_strict_json_except,
+    decode_cached,
+    decode_data,
     decode_struct,
     run_in_thread_if_large,
 )
@@ -46,6 +52,7 @@ from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Times
 from onejob.http.schemas.work import WAIT_SECONDS_MAX, LogsOut
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
+from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission, with_prepared_input
 from onejob.ledger.watch import TooManyWatchers
 
@@ -58,16 +65,56 @@ _INTEGER_PATTERN = re.compile(r"[0-9]{1,16}")
 async def submit(request: Request) -> Response:
     key = request.key()
     dry_run = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
-    body = await request.decode_body(SubmitBody)
+    data = request.complete_body()
+    if data is None:
+        data = await request.body()
+    if dry_run is not None or len(data) > DECODE_CACHE_BODY_BYTES_MAX:
+        submission = await _parse_submission(request, key, data)
+        if dry_run is not None:
+            return await _dry_run(request, submission, dry_run)
+    else:
+        sent_before = _sent_before(request.ledger, key, data)
+        if sent_before.submission is None:
+            body = decode_cached(data, SubmitBody)
+            sent_before.submission = build_submission(body, key, callbacks=request.limits.callbacks)
+        elif request.precondition is None and (receipt := sent_before.replay_now(request.ledger)) is not None:
+            return submission_response(receipt, request.id)
+        submission = sent_before.submission
+    return submission_response(await request.ledger.submit_prepared(submission, request.precondition), request.id)
+
+
+class _SentBefore:
+    """A request whose bytes were sent before: a retry sends the same again, and needs not be parsed again."""
+
+    __slots__ = ("prepared", "submission")
+
+    def __init__(self) -> None:
+        self.submission: Submission | None = None  # None: these bytes are new
+        self.prepared: Submit | None = None
+
+    def replay_now(self, ledger: Ledger) -> Receipt | None:
+        """The receipt of the retry, if it can be given at once."""
+        assert self.submission is not None
+        if self.prepared is None:
+            self.prepared = ledger.prepare(self.submission)
+        return ledger.replay_now(self.prepared)
+
+
+@lru_cache(DECODE_CACHE_MAX)
+def _sent_before(ledger: Ledger, key: str | None, data: bytes) -> _SentBefore:
+    """The same object for the same caller and bytes, while they are among the last."""
+    return _SentBefore()
+
+
+async def _parse_submission(request: Request, key: str | None, data: bytes) -> Submission:
+    body = await decode_data(data, SubmitBody)
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
         raise BodyTooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
     submission = build_submission(body, key, callbacks=request.limits.callbacks)
     if size > INLINE_BYTES_MAX:
         submission = await run_in_thread_if_large(size, with_prepared_input, submission)
-    if dry_run is not None:
-        return await _dry_run(request, submission, dry_run)
-    return submission_response(await request.ledger.submit_prepared(submission, request.precondition), request.id)
+    return submission
 
 
 async def submit_batch(request: Request) -> Response:
@@ -195,7 +242,9 @@ def build_submission(body: SubmitBody, key: str | None, *, callbacks: CallbackSc
     )
 
 
-def parse_batch(data: bytes, callbacks: CallbackScope = "none") -> list[Submission | Invalid]:
+def parse_batch(
+    data: bytes, callbacks: CallbackScope = "none", *, pause: Pause = do_not_pause
+) -> list[Submission | Invalid]:
     """The items of a batch. A body that does not match the schema is refused; any other error is of its item."""
     bodies = decode_struct(data, BatchBody).jobs
     texts = [bytes(text) for text in decode_struct(data, RawBatchBody).jobs]
@@ -204,14 +253,15 @@ def parse_batch(data: bytes, callbacks: CallbackScope = "none") -> list[Submissi
     # The only quotes outside the items are those of "jobs": more of them are a second member of that name.
     if data.count(b'"') != len('""') + sum(text.count(b'"') for text in texts):
         raise Invalid("body", "the body has two members of one name in an object; send each name once")
-    return [_parse_batch_item(body, text, callbacks) for body, text in zip(bodies, texts, strict=True)]
+    return [_parse_batch_item(body, text, callbacks, pause) for body, text in zip(bodies, texts, strict=True)]
 
 
-def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: CallbackScope) -> Submission | Invalid:
+def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: CallbackScope, pause: Pause) -> Submission | Invalid:
+    pause()
     try:
         check_strict_json_except("item", text, SubmitBody.large_member)
         submission = build_submission(body, None, callbacks=callbacks)
-        return with_prepared_input(submission) if len(text) > DECODE_CACHE_BODY_BYTES_MAX else submission
+        return with_prepared_input(submission, pause=pause) if len(text) > DECODE_CACHE_BODY_BYTES_MAX else submission
     except Invalid as error:
         return error
 

@@ -253,26 +253,28 @@ class TenantPurgedOut(ResponseBody, frozen=True, rename="camel"):
 
 
 def job_out(job: JobView) -> JobOut:
-    row = job.row  # read directly, not through the view: this is a large part of the work for a response
+    # The row is read directly, not through the view, and the arguments are given by position, which takes a third of
+    # the time: every response to a submission has a job.
+    row = job.row
     return JobOut(
-        id=job.id,
-        type=row.type,
-        state=row.state,
-        key=row.key or None,
-        scope=row.scope,
-        actor=row.actor,
-        user=row.user,
-        delivery=row.delivery,
-        priority=row.priority,
-        attempts=row.attempts,
-        labels=dict(job.labels) if row.labels else {},
-        created_at=to_utc(row.created_at),
-        changed_at=to_utc(row.changed_at),
-        run_at=job.run_at if row.run_at else None,
-        started_at=job.started_at if row.started_at else None,
-        ended_at=job.ended_at if row.ended_at else None,
-        progress=Raw(row.progress) if row.progress else _NULL,
-        error=row.error or None,
+        job.id,
+        row.type,
+        row.state,
+        row.key or None,
+        row.scope,
+        row.actor,
+        row.user,
+        row.delivery,
+        row.priority,
+        row.attempts,
+        dict(job.labels) if row.labels else {},
+        to_utc(row.created_at),
+        to_utc(row.changed_at),
+        job.run_at if row.run_at else None,
+        job.started_at if row.started_at else None,
+        job.ended_at if row.ended_at else None,
+        Raw(row.progress) if row.progress else _NULL,
+        row.error or None,
     )
 
 

@@ -462,8 +462,7 @@ class Connection(HeadReader, asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         assert self._newest is not None
-        self._newest.more_body = False
-        self._newest.notify()
+        self._newest.end_body()
 
     def _on_input_end(self) -> None:
         """All input was parsed, and no more will come: an incomplete request is refused."""
@@ -563,7 +562,8 @@ class Connection(HeadReader, asyncio.Protocol):
         elif self.stage is not Stage.HEAD:
             self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
         self.flow.resume_reading()
-        self._feed_unparsed()
+        if self._unparsed:
+            self._feed_unparsed()
         if self._received_eof and not self._is_responding():
             self._close()
 

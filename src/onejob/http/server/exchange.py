@@ -154,8 +154,17 @@ class HttpExchange:
         """Buffer a piece of the body; returns how many bytes are buffered."""
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
-        self.notify()
+        self._has_event = True
+        if self._waiter is not None:
+            self.notify()
         return self._buffered_bytes
+
+    def end_body(self) -> None:
+        """All of the body is buffered."""
+        self.more_body = False
+        self._has_event = True
+        if self._waiter is not None:
+            self.notify()
 
     def notify(self) -> None:
         """Wake up a waiting `receive`."""
@@ -232,7 +241,9 @@ class HttpExchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        self.notify()
+        self._has_event = True
+        if self._waiter is not None:
+            self.notify()
         self._on_complete(self)
 
     def _respond_shutting_down(self) -> None:
