@@ -26,6 +26,7 @@ TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
+_SNAPSHOT_COLUMNS = 5  # kind, clock, standbys, where its columns begin, xmin
 # Long values are sent as arrays of bytes, not as text.
 RAW_COLUMNS = ("data", "body", "receipt", "result")
 _BY_ID = attrgetter("id")
@@ -40,6 +41,12 @@ _TAKE_ANNOUNCEMENT = (
     f"SELECT pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $2::integer), "
     f"pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $3::integer)"
 )
+# The same in a statement that has its timestamp before it.
+_ANNOUNCED = (
+    f"announced AS MATERIALIZED (SELECT count(pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $3::integer)) "
+    f"+ count(pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $4::integer)) AS locks)"
+)
+_IS_ANNOUNCED = "(SELECT locks FROM announced) = 2"
 # The transactions that may write jobs of those in question, or those of $1 that still may: every transaction that
 # announces one of them ($2 is the class of the announcement, $3 the filters of which one must fit), and the engine's
 # own that announce nothing, because their batch is one statement. Other programs decide nothing, so nobody waits
@@ -125,6 +132,8 @@ class Statements:
         self.load_sql = cache(self._load_sql)
         self.caller_insert_sql = cache(self._caller_insert_sql)
         self.guarded_changes_sql = cache(self._guarded_changes_sql)
+        self.snapshot_sql = cache(self._snapshot_sql)
+        self.verified_changes_sql = cache(self._verified_changes_sql)
 
     def table(self, name: str) -> str:
         return f'"{self._schema}"."{name}"'
@@ -142,6 +151,79 @@ class Statements:
             f"SELECT {self._clock_columns}, fact.* FROM ({one}) AS one LEFT JOIN (SELECT {self.columns(kind)} "
             f"FROM {self.table(TABLES[kind])} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
         )
+
+    def _snapshot_sql(self, kinds: tuple[Kind, ...], *, follows_jobs: bool, follows_usage: bool) -> str:
+        """Load facts of several kinds without locks, on one snapshot: the clock, then a row for each fact.
+
+        A row has the columns of all kinds, and values in those of its own.
+        """
+        ctes, selects = [], []
+        nulls = {kind: [f"NULL::{type}" for type in column_types(kind).values()] for kind in kinds}
+        padding = [null for kind in kinds for null in nulls[kind]]
+        selects.append(f"SELECT {', '.join(('-1', self._clock_columns, '0', 'NULL::xid', *padding))}")
+        start = _SNAPSHOT_COLUMNS
+        for number, kind in enumerate(kinds, start=1):
+            ids = f"${number}::bytea[]"
+            if kind is Kind.JOB and follows_jobs:
+                ids += f" || ARRAY(SELECT substr(r.job_ids, n, {JOB_ID_BYTES}) FROM found_record AS r, "
+                ids += f"generate_series(1, length(r.job_ids), {JOB_ID_BYTES}) AS n)"
+            if kind is Kind.USAGE and follows_usage:
+                ids += " || ARRAY(SELECT j.usage_id FROM found_job AS j WHERE j.usage_id <> '')"
+            name, before = f"found_{TABLES[kind]}", start - _SNAPSHOT_COLUMNS
+            source = f"SELECT xmin AS xmin_of_row, {self.columns(kind)} FROM {self.table(TABLES[kind])} WHERE id = ANY ({ids})"
+            ctes.append(f"{name} AS MATERIALIZED ({source})")
+            values = [*padding[:before], self.columns(kind), *padding[before + len(nulls[kind]) :]]
+            selects.append(f"SELECT {kind:d}, NULL, NULL, {start}, xmin_of_row, {', '.join(values)} FROM {name}")
+            start += len(nulls[kind])
+        found = f"WITH {', '.join(ctes)} " if ctes else ""
+        return found + " UNION ALL ".join(selects)
+
+    def _verified_changes_sql(
+        self,
+        holds: tuple[tuple[Kind, bool], ...],
+        absent: tuple[Kind, ...],
+        stores: tuple[StatementPart, ...],
+        trims: tuple[StatementPart, ...],
+        *,
+        notifies: bool,
+    ) -> str:
+        """Verify what a batch was decided on, store its changes, and commit (optimistic.py). A kind is held shared or not.
+
+        Every change depends on `held`, so that none is made, and waits for another transaction, before all is verified.
+        """
+        ctes, counts, number = [_ANNOUNCED], ["(SELECT locks FROM announced) - 2"], 5
+        for kind, is_shared in holds:
+            name, table = f"hold_{TABLES[kind]}", self.table(TABLES[kind])
+            rows = f"unnest(${number}::bytea[], ${number + 1}::text::bigint[], ${number + 2}::text::xid[]) AS u (id, was, by)"
+            same = f"t.id = u.id AND t.version = u.was AND t.xmin = u.by AND {_IS_ANNOUNCED}"
+            lock = "SHARE" if is_shared else "UPDATE"
+            ctes.append(f"{name} AS (SELECT t.id FROM {table} AS t, {rows} WHERE {same} FOR {lock} OF t SKIP LOCKED)")
+            counts.append(f"(SELECT count(*) FROM {name})")
+            number += 3
+        verified = "true"
+        if absent:
+            places = {kind: f"${number + n}::bytea[]" for n, kind in enumerate(absent)}
+            ids = ", ".join(places.get(kind, "'{}'") for kind in Kind)
+            verified = f'"{self._schema}".onejob_are_absent({ids})'
+            number += len(absent)
+        are_held = f"{' + '.join(counts)} = ${number}::bigint"
+        ctes.append(f"held AS MATERIALIZED (SELECT CASE WHEN {are_held} THEN {verified} ELSE false END AS ok)")
+        changed = f"${number + 1}::bigint"
+        number += 2
+        stored = []
+        for part in (*stores, *trims):
+            name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
+            text, number = self._part_sql(part, number)
+            gate = "WHERE" if part.action in ("insert", "add") else "AND"
+            ctes.append(f"{name} AS ({text} {gate} (SELECT ok FROM held) RETURNING 1)")
+            if part in stores:
+                stored.append(f"(SELECT count(*) FROM {name})")
+        violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {changed}"]
+        sql = f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._standbys}"
+        return f"{sql}, {self._notify(number)}" if notifies else sql
+
+    def _notify(self, number: int) -> str:
+        return f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${number}::text[]) AS id)"
 
     def _inserts_sql(
         self,
@@ -302,7 +384,7 @@ class Statements:
                 counts.append(self._count(part.kind, first))
                 first += 1
             elif part.action == "notify":
-                counts.append(f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${first}::text[]) AS id)")
+                counts.append(self._notify(first))
                 first += 1
             else:
                 name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
@@ -612,4 +694,9 @@ def _encode_bytes(value: bytes) -> str:
     return f'"\\\\x{value.hex()}"'
 
 
-_ENCODERS: dict[str, Callable[[Any], str]] = {"bigint": _encode_int, "text": _encode_text, "bytea": _encode_bytes}
+_ENCODERS: dict[str, Callable[[Any], str]] = {
+    "bigint": _encode_int,
+    "text": _encode_text,
+    "bytea": _encode_bytes,
+    "xid": _encode_int,
+}
