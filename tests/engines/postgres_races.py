@@ -271,9 +271,9 @@ async def race_all_pairs() -> int:
     try:
         server.init()
         server.start()
-        tables = SharedDatabase(server.database())
         differences = []
         for mode in ("without locks", "with locks"):
+            tables = SharedDatabase(server.database())
             async with RacingEngines.open(tables.url, StoreClock(tables)) as engines:
                 if mode == "with locks":
                     disable("_change_fast", engines.second)
@@ -282,7 +282,7 @@ async def race_all_pairs() -> int:
                     if difference:
                         differences.append(f"{first}, meanwhile {second} {mode}: {difference}")
                 print(f"{len(CHANGES) ** 2} pairs, {engines.pauses} of them raced, the second {mode}")
-        tables.close()
+            tables.close()
     finally:
         server.remove()
     print("\n".join(differences) or "each pair has the result of the second, then the first")
