@@ -23,6 +23,8 @@ from onejob.core.facts import Fact, Kind
 from onejob.engines.codec import columns, fact_from_row
 
 from .statements import (
+    HELD_TYPES,
+    TRIM_TYPES,
     Statements,
     announcement,
     attachment_deletions,
@@ -30,6 +32,9 @@ from .statements import (
     inserts_and_updates,
 )
 from .transaction import STAMP_LAG_MS_MAX, Statement
+
+# Statements with up to this many rows of each kind have their rows written out; more rows are sent as arrays.
+INLINE_ROWS_MAX = 8
 
 
 class _StoredRow(NamedTuple):
@@ -118,27 +123,40 @@ def change_statement(
 ) -> Statement:
     """Verifies what the snapshot has shown, stores the changes, and commits by itself."""
     assert not changes.deletes
-    values: list[Any] = [snapshot.read_at, STAMP_LAG_MS_MAX, *announcement(footprints)]
-    holds = []
-    for kind, rows in snapshot.present.items():
-        ids, versions, xmins = zip(*rows, strict=True)
-        holds.append((kind, kind is Kind.POLICY and kind not in changes.updates))
-        values += (list(ids), encode_column("version", "bigint", versions), encode_column("xmin", "xid", xmins))
+    held_counts = [len(rows) for rows in snapshot.present.values()]
+    stored_counts = [len(rows) for table in (changes.inserts, changes.updates) for rows in table.values()]
+    inline = max(*held_counts, *stored_counts, len(changes.attachments), len(changes.trims), 1) <= INLINE_ROWS_MAX
+    stored, trims = inserts_and_updates(changes, inline=inline), attachment_deletions(changes, inline=inline)
     absent = _absent_and_not_inserted(snapshot, changes)
-    values += absent.values()
-    stored, trims = inserts_and_updates(changes), attachment_deletions(changes)
-    values += (
-        sum(len(rows) for rows in snapshot.present.values()),
-        sum(count for count in stored.expected if count is not None),
+    expected = [count for count in stored.expected if count is not None]
+    values = [
+        snapshot.read_at,
+        STAMP_LAG_MS_MAX,
+        *announcement(footprints),
+        *(value for rows in snapshot.present.values() for value in _held_values(rows, inline=inline)),
+        *absent.values(),
+        sum(held_counts),
+        sum(expected),
         *stored.values,
         *trims.values,
-    )
+    ]
     if changes.settled_records:
         values.append([id.hex() for id in changes.settled_records])
+    trim_counts = [len(trims.values) // len(TRIM_TYPES)] if trims.parts else []
     sql = statements.verified_changes_sql(
-        tuple(holds), tuple(absent), stored.parts, trims.parts, notifies=bool(changes.settled_records)
+        tuple((kind, kind is Kind.POLICY and kind not in changes.updates) for kind in snapshot.present),
+        tuple(absent),
+        stored.parts + trims.parts,
+        (*held_counts, *expected, *trim_counts) if inline else (),
+        notifies=bool(changes.settled_records),
     )
     return Statement(sql, values)
+
+
+def _held_values(rows: Sequence[_StoredRow], *, inline: bool) -> list[Any]:
+    if inline:
+        return [value for row in rows for value in row]
+    return [encode_column(*of, column) for of, column in zip(HELD_TYPES.items(), zip(*rows, strict=True), strict=True)]
 
 
 def _absent_and_not_inserted(snapshot: Snapshot, changes: Changes) -> dict[Kind, list[bytes]]:

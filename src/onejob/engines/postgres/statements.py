@@ -24,6 +24,7 @@ from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 ATTACHMENT_TYPES = {"job_id": "bytea", "kind": "bigint", "index": "bigint", "data": "bytea"}
 TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
+HELD_TYPES = {"id": "bytea", "was": "bigint", "by": "xid"}  # a row as it was read
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
 _SNAPSHOT_COLUMNS = 5  # kind, clock, standbys, where its columns begin, xmin
@@ -182,45 +183,47 @@ class Statements:
         self,
         holds: tuple[tuple[Kind, bool], ...],
         absent: tuple[Kind, ...],
-        stores: tuple[StatementPart, ...],
-        trims: tuple[StatementPart, ...],
+        parts: tuple[StatementPart, ...],
+        row_counts: tuple[int, ...] = (),
         *,
         notifies: bool,
     ) -> str:
         """Verify what a batch was decided on, store its changes, and commit (optimistic.py). A kind is held shared or not.
 
-        Every change depends on `held`, so that none is made, and waits for another transaction, before all is verified.
+        With row counts, of the holds and then of the parts, the rows are written out; without, the values are arrays.
+        Every change depends on `held`: none is made, or waits for another transaction, before all is verified.
         """
-        ctes, counts, number = [_ANNOUNCED], ["(SELECT locks FROM announced) - 2"], 5
+        rows = iter(row_counts or (0,) * (len(holds) + len(parts)))
+        ctes, number = [_ANNOUNCED], 5
         for kind, is_shared in holds:
-            name, table = f"hold_{TABLES[kind]}", self.table(TABLES[kind])
-            rows = f"unnest(${number}::bytea[], ${number + 1}::text::bigint[], ${number + 2}::text::xid[]) AS u (id, was, by)"
-            same = f"t.id = u.id AND t.version = u.was AND t.xmin = u.by AND {_IS_ANNOUNCED}"
-            lock = "SHARE" if is_shared else "UPDATE"
-            ctes.append(f"{name} AS (SELECT t.id FROM {table} AS t, {rows} WHERE {same} FOR {lock} OF t SKIP LOCKED)")
-            counts.append(f"(SELECT count(*) FROM {name})")
-            number += 3
-        verified = "true"
-        if absent:
-            places = {kind: f"${number + n}::bytea[]" for n, kind in enumerate(absent)}
-            ids = ", ".join(places.get(kind, "'{}'") for kind in Kind)
-            verified = f'"{self._schema}".onejob_are_absent({ids})'
-            number += len(absent)
-        are_held = f"{' + '.join(counts)} = ${number}::bigint"
-        ctes.append(f"held AS MATERIALIZED (SELECT CASE WHEN {are_held} THEN {verified} ELSE false END AS ok)")
-        changed = f"${number + 1}::bigint"
-        number += 2
+            count = next(rows)
+            ctes.append(self._hold(kind, _rows(HELD_TYPES, number, count), "SHARE" if is_shared else "UPDATE"))
+            number += len(HELD_TYPES) * (count or 1)
+        held = " + ".join(f"(SELECT count(*) FROM hold_{TABLES[kind]})" for kind, _ in holds) or "0"
+        places = {kind: f"${number + n}::bytea[]" for n, kind in enumerate(absent)}
+        number += len(absent)
+        are_absent = f'"{self._schema}".onejob_are_absent({", ".join(places.get(kind, "NULL") for kind in Kind)})'
+        is_held = (
+            f"CASE WHEN {_IS_ANNOUNCED} AND {held} = ${number}::bigint THEN {are_absent if absent else 'true'} END"
+        )
+        ctes.append(f"held AS MATERIALIZED (SELECT coalesce({is_held}, false) AS ok)")
+        expected, number = f"${number + 1}::bigint", number + 2
         stored = []
-        for part in (*stores, *trims):
+        for part in parts:
             name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
-            text, number = self._part_sql(part, number)
+            text, number = self._part_sql(part, number, next(rows))
             gate = "WHERE" if part.action in ("insert", "add") else "AND"
             ctes.append(f"{name} AS ({text} {gate} (SELECT ok FROM held) RETURNING 1)")
-            if part in stores:
-                stored.append(f"(SELECT count(*) FROM {name})")
-        violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {changed}"]
-        sql = f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._standbys}"
-        return f"{sql}, {self._notify(number)}" if notifies else sql
+            stored += [] if part.action == "trim" else [f"(SELECT count(*) FROM {name})"]
+        violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {expected}"]
+        notified = f", {self._notify(number)}" if notifies else ""
+        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._standbys}{notified}"
+
+    def _hold(self, kind: Kind, rows: str, lock: str) -> str:
+        """Lock the rows that are still the ones that were read, and that no other transaction holds."""
+        same = f"t.id = u.id AND t.version = u.was AND t.xmin = u.by AND {_IS_ANNOUNCED}"
+        source = f"{self.table(TABLES[kind])} AS t, {rows}"
+        return f"hold_{TABLES[kind]} AS (SELECT FROM {source} WHERE {same} FOR {lock} OF t SKIP LOCKED)"
 
     def _notify(self, number: int) -> str:
         return f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${number}::text[]) AS id)"
@@ -405,15 +408,15 @@ class Statements:
         policy = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
         return f"EXISTS (SELECT FROM {expected} WHERE NOT EXISTS ({policy}))"
 
-    def _part_sql(self, part: StatementPart, first: int) -> tuple[str, int]:
-        """The text of a part, and the number of the next parameter."""
+    def _part_sql(self, part: StatementPart, first: int, rows: int = 0) -> tuple[str, int]:
+        """The text of a part, and the number of the next parameter. With a number of rows, they are written out."""
         if part.action == "add":
-            return self._insert("attachment", ATTACHMENT_TYPES, first)
+            return self._insert("attachment", ATTACHMENT_TYPES, first, rows)
         if part.action == "trim":
             match = " AND ".join(f't."{name}" = u."{name}"' for name in TRIM_TYPES)
             return (
-                f"DELETE FROM {self.table('attachment')} AS t USING {_unnest(TRIM_TYPES, first)} WHERE {match}",
-                first + len(TRIM_TYPES),
+                f"DELETE FROM {self.table('attachment')} AS t USING {_rows(TRIM_TYPES, first, rows)} WHERE {match}",
+                first + len(TRIM_TYPES) * (rows or 1),
             )
         if part.action == "delete_attachments":
             return f"DELETE FROM {self.table('attachment')} WHERE job_id = ANY (${first}::bytea[])", first + 1
@@ -422,15 +425,15 @@ class Statements:
         assert part.kind is not None
         table, types = TABLES[part.kind], column_types(part.kind)
         if part.action == "insert":
-            return self._insert(table, types, first)
+            return self._insert(table, types, first, rows)
         if part.action == "delete":
             parameters = DELETE_TYPES
-            source = f"DELETE FROM {self.table(table)} AS t USING {_unnest(parameters, first)}"
+            source = f"DELETE FROM {self.table(table)} AS t USING {_rows(parameters, first, rows)}"
         else:
             parameters = update_column_types(part.kind)
             sets = ", ".join(f'"{name}" = u."{name}"' for name in types if name != "id")
-            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(parameters, first)}"
-        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(parameters)
+            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_rows(parameters, first, rows)}"
+        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(parameters) * (rows or 1)
 
     def _inline_inserts(
         self, parts: tuple[StatementPart, ...], rows: tuple[int, ...], *, first: int
@@ -448,10 +451,10 @@ class Statements:
             ctes.append(f"insert_{table} AS ({into} RETURNING 1)")
         return ctes, names
 
-    def _insert(self, table: str, types: dict[str, str], first: int) -> tuple[str, int]:
+    def _insert(self, table: str, types: dict[str, str], first: int, rows: int) -> tuple[str, int]:
         names = _quoted(types)
-        text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_unnest(types, first)}"
-        return text, first + len(types)
+        text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_rows(types, first, rows)}"
+        return text, first + len(types) * (rows or 1)
 
 
 def _quoted_of(kind: Kind, alias: str) -> str:
@@ -483,7 +486,12 @@ def _column_type(hint: object) -> str:
     return "bigint" if hint is int or hint is U64 else "text"
 
 
-def _unnest(types: dict[str, str], first: int) -> str:
+def _rows(types: dict[str, str], first: int, count: int = 0) -> str:
+    """Rows as a source named u: arrays, one for each column; with a count, rows that are written out."""
+    if count:
+        marks = [f"${first + n}::{kind}" for n, kind in enumerate(list(types.values()) * count)]
+        rows = (", ".join(marks[at : at + len(types)]) for at in range(0, len(marks), len(types)))
+        return f"(VALUES ({'), ('.join(rows)})) AS u({_quoted(types)})"
     arrays = ", ".join(array_placeholder(name, kind, first + n) for n, (name, kind) in enumerate(types.items()))
     return f"unnest({arrays}) AS u({_quoted(types)})"
 
@@ -494,15 +502,18 @@ def _quoted(names: Iterable[str]) -> str:
 
 class BoundParts(NamedTuple):
     parts: tuple[StatementPart, ...]
-    values: list[Sequence[Any]]
+    values: list[Any]
     expected: list[int | None]  # the number of rows of each part; None: any
 
 
 class _PartsBuilder:
-    def __init__(self) -> None:
+    """The values are arrays, one for each column, or with `inline` those of one row after the other."""
+
+    def __init__(self, *, inline: bool = False) -> None:
         self.parts: list[StatementPart] = []
-        self.values: list[Sequence[Any]] = []
+        self.values: list[Any] = []
         self.expected: list[int | None] = []
+        self._inline = inline
 
     def add(self, part: StatementPart, arrays: Iterable[Sequence[Any]], expected: int | None) -> None:
         self.parts.append(part)
@@ -510,6 +521,9 @@ class _PartsBuilder:
         self.expected.append(expected)
 
     def add_rows(self, part: StatementPart, types: dict[str, str], rows: Sequence[Any], expected: int | None) -> None:
+        if self._inline:
+            self.add(part, [value for row in rows for value in row], expected)
+            return
         columns = zip(*rows, strict=True)
         arrays = [encode_column(*of, values) for of, values in zip(types.items(), columns, strict=True)]
         self.add(part, arrays, expected)
@@ -518,9 +532,9 @@ class _PartsBuilder:
         return BoundParts(tuple(self.parts), self.values, self.expected)
 
 
-def attachment_deletions(changes: Changes) -> BoundParts:
+def attachment_deletions(changes: Changes, *, inline: bool = False) -> BoundParts:
     """Deletions of attachments and memos of jobs. They come first: a job that is created again starts without them."""
-    builder = _PartsBuilder()
+    builder = _PartsBuilder(inline=inline)
     if Kind.JOB in changes.deletes:
         job_ids = [fact.id for fact, _ in changes.deletes[Kind.JOB]]
         builder.add(StatementPart("delete_attachments"), [job_ids], None)
@@ -530,9 +544,9 @@ def attachment_deletions(changes: Changes) -> BoundParts:
     return builder.build()
 
 
-def inserts_and_updates(changes: Changes) -> BoundParts:
+def inserts_and_updates(changes: Changes, *, inline: bool = False) -> BoundParts:
     """Inserts, then updates. A fact that is deleted and created again is an update."""
-    builder = _PartsBuilder()
+    builder = _PartsBuilder(inline=inline)
     updates: dict[Kind, list[tuple[Any, int]]] = {}
     for kind in Kind:
         deleted = {fact.id: version for fact, version in changes.deletes.get(kind, ())}
