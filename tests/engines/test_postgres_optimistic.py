@@ -24,7 +24,7 @@ from onejob.conformance.samples import (
     submit,
     submit_counted,
 )
-from onejob.conformance.world import expect
+from onejob.conformance.world import dump_store, expect
 from onejob.core.maintenance import Purge
 from onejob.core.replies import (
     Claimed,
@@ -40,8 +40,9 @@ from onejob.core.replies import (
 from onejob.core.reserve import Renew
 from onejob.core.slots import ReserveSlot
 from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Start
+from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine, store
-from onejob.engines.postgres.statements import Statements
+from onejob.engines.postgres.statements import INLINE_ROWS_MAX, Statements
 from onejob.engines.postgres.transaction import STAMP_LAG_MS_MAX
 from onejob.ids import new_holder
 from tests.support.postgres_server import StoreClock
@@ -115,6 +116,28 @@ async def test_changes_are_stored_the_same_with_and_without_locks(racing: Racing
         forbid_locks(racing.first)
     for name in CHANGES.keys() - ({"purge"} if path == "without locks" else set()):
         assert not await racing.find_difference(CHANGES[name]), name
+
+
+async def test_batches_of_any_size_are_stored_the_same(racing: RacingEngines, store_clock: StoreClock) -> None:
+    """Rows are written out and filled up to a few numbers; batches of many rows take the locked path."""
+    memory = MemoryEngine(store_clock)
+    forbid_locks(racing.first)
+    for size in (1, 2, 5, 11, INLINE_ROWS_MAX, INLINE_ROWS_MAX + 1):
+        commands: list[Any] = [submit(f"{size}.{n}", ttl_ms=LONG_MS) for n in range(size)]
+        await racing.second.execute(commands)
+        claims = [Claim(tenant=TENANT, job_id=one.job_id, holder=new_holder(), start=True) for one in commands]
+        await memory.execute(commands)
+        for one in await memory.execute(claims):
+            assert isinstance(one, Started)
+            job = {"tenant": TENANT, "job_id": one.job.id, "token": one.job.token, "holder": one.job.holder}
+            done = Finish(**job, outcome=FinishOutcome.SUCCESS, result=b"1", actor=ACTOR)
+            commands.append(done)
+        finishes = commands[size:]
+        await memory.execute(finishes)
+        engine = racing.first if size <= INLINE_ROWS_MAX else racing.second
+        await engine.execute(claims)
+        assert [type(reply) for reply in await engine.execute(finishes)] == [Finished] * size
+    assert await dump_store(racing.first) == await dump_store(memory)
 
 
 @pytest.mark.parametrize("second", ["without locks", "with locks"])

@@ -11,7 +11,7 @@ Nothing is locked or announced between the two. The statement itself does what t
 4. It stores all changes, checks its timestamp, and commits by itself.
 
 If any of this fails, it raises, nothing is stored, and the batch takes the locked path. The statement waits for no row, so
-it takes no part in a deadlock. A batch that deletes takes the locked path from the start: it must wait before it commits.
+it takes no part in a deadlock.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,15 @@ from onejob.core.facts import Fact, Kind
 from onejob.engines.codec import columns, fact_from_row
 
 from .statements import (
-    HELD_TYPES,
-    TRIM_TYPES,
+    INLINE_ATTACHMENTS_MAX,
+    INLINE_ROWS_MAX,
     Statements,
     announcement,
     attachment_deletions,
-    encode_column,
     inserts_and_updates,
+    rows_to_values,
 )
 from .transaction import STAMP_LAG_MS_MAX, Statement
-
-# Statements with up to this many rows of each kind have their rows written out; more rows are sent as arrays.
-INLINE_ROWS_MAX = 8
 
 
 class _StoredRow(NamedTuple):
@@ -118,45 +115,47 @@ def _take_requested(snapshot: Snapshot, found: dict[bytes, tuple[Fact, int]], re
     return facts
 
 
+def may_change(snapshot: Snapshot, changes: Changes) -> bool:
+    """False if it takes the locked path: it deletes, or it has many rows, whose price is higher than that of a round trip."""
+    if changes.deletes or max(len(changes.attachments), len(changes.trims)) > INLINE_ATTACHMENTS_MAX:
+        return False
+    facts = (*snapshot.present.values(), *changes.inserts.values(), *changes.updates.values())
+    return max(map(len, facts), default=0) <= INLINE_ROWS_MAX
+
+
 def change_statement(
     statements: Statements, footprints: Sequence[Footprint], snapshot: Snapshot, changes: Changes
 ) -> Statement:
     """Verifies what the snapshot has shown, stores the changes, and commits by itself."""
-    assert not changes.deletes
-    held_counts = [len(rows) for rows in snapshot.present.values()]
-    stored_counts = [len(rows) for table in (changes.inserts, changes.updates) for rows in table.values()]
-    inline = max(*held_counts, *stored_counts, len(changes.attachments), len(changes.trims), 1) <= INLINE_ROWS_MAX
-    stored, trims = inserts_and_updates(changes, inline=inline), attachment_deletions(changes, inline=inline)
+    held_values: list[Any] = []
+    held_counts: list[int] = []
+    for rows in snapshot.present.values():
+        row_values, count = rows_to_values(rows)
+        held_values += row_values
+        held_counts.append(count)
     absent = _absent_and_not_inserted(snapshot, changes)
-    expected = [count for count in stored.expected if count is not None]
+    stored, trims = inserts_and_updates(changes, inline=True), attachment_deletions(changes, inline=True)
     values = [
         snapshot.read_at,
         STAMP_LAG_MS_MAX,
         *announcement(footprints),
-        *(value for rows in snapshot.present.values() for value in _held_values(rows, inline=inline)),
+        *held_values,
         *absent.values(),
-        sum(held_counts),
-        sum(expected),
+        sum(map(len, snapshot.present.values())),
+        sum(count for count in stored.expected if count is not None),
         *stored.values,
         *trims.values,
     ]
     if changes.settled_records:
         values.append([id.hex() for id in changes.settled_records])
-    trim_counts = [len(trims.values) // len(TRIM_TYPES)] if trims.parts else []
     sql = statements.verified_changes_sql(
         tuple((kind, kind is Kind.POLICY and kind not in changes.updates) for kind in snapshot.present),
         tuple(absent),
         stored.parts + trims.parts,
-        (*held_counts, *expected, *trim_counts) if inline else (),
+        (*held_counts, *stored.row_counts, *trims.row_counts),
         notifies=bool(changes.settled_records),
     )
     return Statement(sql, values)
-
-
-def _held_values(rows: Sequence[_StoredRow], *, inline: bool) -> list[Any]:
-    if inline:
-        return [value for row in rows for value in row]
-    return [encode_column(*of, column) for of, column in zip(HELD_TYPES.items(), zip(*rows, strict=True), strict=True)]
 
 
 def _absent_and_not_inserted(snapshot: Snapshot, changes: Changes) -> dict[Kind, list[bytes]]:

@@ -184,21 +184,21 @@ class Statements:
         holds: tuple[tuple[Kind, bool], ...],
         absent: tuple[Kind, ...],
         parts: tuple[StatementPart, ...],
-        row_counts: tuple[int, ...] = (),
+        row_counts: tuple[int, ...],
         *,
         notifies: bool,
     ) -> str:
         """Verify what a batch was decided on, store its changes, and commit (optimistic.py). A kind is held shared or not.
 
-        With row counts, of the holds and then of the parts, the rows are written out; without, the values are arrays.
-        Every change depends on `held`: none is made, or waits for another transaction, before all is verified.
+        The row counts are those of the holds, then of the parts. Every change depends on `held`: none is made, or waits for
+        another transaction, before all is verified.
         """
-        rows = iter(row_counts or (0,) * (len(holds) + len(parts)))
+        rows = iter(row_counts)
         ctes, number = [_ANNOUNCED], 5
         for kind, is_shared in holds:
             count = next(rows)
             ctes.append(self._hold(kind, _rows(HELD_TYPES, number, count), "SHARE" if is_shared else "UPDATE"))
-            number += len(HELD_TYPES) * (count or 1)
+            number += len(HELD_TYPES) * count
         held = " + ".join(f"(SELECT count(*) FROM hold_{TABLES[kind]})" for kind, _ in holds) or "0"
         places = {kind: f"${number + n}::bytea[]" for n, kind in enumerate(absent)}
         number += len(absent)
@@ -212,8 +212,7 @@ class Statements:
         for part in parts:
             name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
             text, number = self._part_sql(part, number, next(rows))
-            gate = "WHERE" if part.action in ("insert", "add") else "AND"
-            ctes.append(f"{name} AS ({text} {gate} (SELECT ok FROM held) RETURNING 1)")
+            ctes.append(f"{name} AS ({text} AND (SELECT ok FROM held) RETURNING 1)")
             stored += [] if part.action == "trim" else [f"(SELECT count(*) FROM {name})"]
         violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {expected}"]
         notified = f", {self._notify(number)}" if notifies else ""
@@ -454,6 +453,8 @@ class Statements:
     def _insert(self, table: str, types: dict[str, str], first: int, rows: int) -> tuple[str, int]:
         names = _quoted(types)
         text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_rows(types, first, rows)}"
+        if rows:
+            text += f' WHERE u."{next(iter(types))}" IS NOT NULL'
         return text, first + len(types) * (rows or 1)
 
 
@@ -487,7 +488,7 @@ def _column_type(hint: object) -> str:
 
 
 def _rows(types: dict[str, str], first: int, count: int = 0) -> str:
-    """Rows as a source named u: arrays, one for each column; with a count, rows that are written out."""
+    """Rows as a source named u: arrays, one for each column; with a count, rows that are written out, or NULL."""
     if count:
         marks = [f"${first + n}::{kind}" for n, kind in enumerate(list(types.values()) * count)]
         rows = (", ".join(marks[at : at + len(types)]) for at in range(0, len(marks), len(types)))
@@ -504,6 +505,20 @@ class BoundParts(NamedTuple):
     parts: tuple[StatementPart, ...]
     values: list[Any]
     expected: list[int | None]  # the number of rows of each part; None: any
+    row_counts: tuple[int, ...] = ()  # how many rows of each part are written out; none: the values are arrays
+
+
+# Rows that are written out are filled up with NULL to one of these numbers, so that there are few statements to prepare.
+_ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+INLINE_ROWS_MAX = 32
+INLINE_ATTACHMENTS_MAX = 64  # they have few columns
+
+
+def rows_to_values(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
+    """The values of one row after the other, filled up, and the number of rows."""
+    count = next(count for count in _ROW_COUNTS if count >= len(rows))
+    values = [value for row in rows for value in row]
+    return values + [None] * ((count - len(rows)) * len(rows[0])), count
 
 
 class _PartsBuilder:
@@ -513,6 +528,7 @@ class _PartsBuilder:
         self.parts: list[StatementPart] = []
         self.values: list[Any] = []
         self.expected: list[int | None] = []
+        self.row_counts: list[int] = []
         self._inline = inline
 
     def add(self, part: StatementPart, arrays: Iterable[Sequence[Any]], expected: int | None) -> None:
@@ -522,14 +538,16 @@ class _PartsBuilder:
 
     def add_rows(self, part: StatementPart, types: dict[str, str], rows: Sequence[Any], expected: int | None) -> None:
         if self._inline:
-            self.add(part, [value for row in rows for value in row], expected)
+            values, count = rows_to_values(rows)
+            self.add(part, values, expected)
+            self.row_counts.append(count)
             return
         columns = zip(*rows, strict=True)
         arrays = [encode_column(*of, values) for of, values in zip(types.items(), columns, strict=True)]
         self.add(part, arrays, expected)
 
     def build(self) -> BoundParts:
-        return BoundParts(tuple(self.parts), self.values, self.expected)
+        return BoundParts(tuple(self.parts), self.values, self.expected, tuple(self.row_counts))
 
 
 def attachment_deletions(changes: Changes, *, inline: bool = False) -> BoundParts:
@@ -712,5 +730,4 @@ _ENCODERS: dict[str, Callable[[Any], str]] = {
     "bigint": _encode_int,
     "text": _encode_text,
     "bytea": _encode_bytes,
-    "xid": _encode_int,
 }

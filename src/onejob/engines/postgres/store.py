@@ -23,8 +23,8 @@ from .errors import (
     is_write_conflict,
     sqlstate_of,
 )
-from .optimistic import change_statement, read_snapshot, snapshot_statement
-from .statements import Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
+from .optimistic import change_statement, may_change, read_snapshot, snapshot_statement
+from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
 from .transaction import (
     EMIT_WAL_MESSAGE,
     STAMP_LAG_MS_MAX,
@@ -39,8 +39,6 @@ from .transaction import (
 
 # After a conflict other writers are busy with the same keys: load under locks for this many batches.
 FAST_PATH_PAUSE_BATCHES = 8
-# Statements with up to this many rows per table have their rows written out; more rows are sent as arrays.
-INLINE_ROWS_MAX = 32
 # Facts that two batches changed at once are changed under locks for this long.
 CONTENDED_SECONDS = 1.0
 RECENT_IDS_MAX = 1000
@@ -247,7 +245,7 @@ class PostgresStore:
         every statement needs a transaction around it, so that nothing would be saved.
         test_changes_are_stored_the_same_with_and_without_locks compares them.
         """
-        if self.connector.pooled or self._is_contended(footprints):
+        if self.connector.pooled or len(commands) > INLINE_ROWS_MAX or self._is_contended(footprints):
             return None
         statement = snapshot_statement(self._statements, footprints)
         sent_at = self.connector.clock.monotonic()
@@ -257,7 +255,7 @@ class PostgresStore:
         self._refuse_without_standby(snapshot.standbys)
         replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
         changes = snapshot.working_set.changes()
-        if changes.deletes or (self._contended and self._contended.has_any(snapshot.versions())):
+        if not may_change(snapshot, changes) or (self._contended and self._contended.has_any(snapshot.versions())):
             return None
         if changes:
             statement = change_statement(self._statements, footprints, snapshot, changes)
