@@ -116,6 +116,7 @@ CHANGES: dict[str, Build] = {
     "submit the same key": lambda s: submit_counted("new", tenant=s.tenant, job_id=new_job_id(), input=b"{}"),
     "submit a known key": lambda s: submit_counted("pending", tenant=s.tenant),
     "submit without limits": lambda s: submit("free", **quota_ids(s.tenant, "bob"), user="bob"),
+    "submit without a key": lambda s: submit("", **quota_ids(s.tenant)),
     "submit a number": lambda s: submit_sequence(2, tenant=s.tenant),
     "submit the number again": lambda s: submit_sequence(2, tenant=s.tenant, input=b"[]"),
     "reserve": lambda s: reserve("new", **quota_ids(s.tenant)),
@@ -163,12 +164,12 @@ class RacingEngines:
     @asynccontextmanager
     async def open(cls, url: str, clock: Clock) -> AsyncIterator["RacingEngines"]:
         async with AsyncExitStack() as stack:
-            engines = [await PostgresEngine.open(url, clock=clock) for _ in range(2)]
-            for engine in engines:
+            first, second = [await PostgresEngine.open(url, clock=clock) for _ in range(2)]
+            for engine in (first, second):
                 stack.push_async_callback(engine.aclose)
             db = await asyncpg.connect(url)
             stack.push_async_callback(db.close)
-            yield cls(*engines, db, clock)
+            yield cls(first, second, db, clock)
 
     async def find_difference(self, first: Build, *second: Build) -> str:
         """Race two changes on a new tenant; empty if the result is that of the second and then the first.

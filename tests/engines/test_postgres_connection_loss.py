@@ -150,10 +150,10 @@ class ChangeStages:
 
 @pytest.mark.parametrize("stage", ["loading", "loaded", "storing", "stored"])
 async def test_a_connection_lost_during_a_change_is_repeated_or_unknown(proxied: ProxiedEngine, stage: str) -> None:
-    for n in range(2):  # the statements are prepared in the first round
-        held = await expect(proxied.engine, reserve(f"k{n}", job_id=b"", lease_ms=60_000), KeyHeld)
-        if not n:
-            await expect(proxied.engine, settle(held), KeySettled)
+    first, held = [
+        await expect(proxied.engine, reserve(f"k{n}", job_id=b"", lease_ms=60_000), KeyHeld) for n in range(2)
+    ]
+    await expect(proxied.engine, settle(first), KeySettled)  # now the statements are prepared
     proxied.proxy.cut_rule = ChangeStages(stage)
     if stage in ("loading", "loaded"):
         await expect(proxied.engine, settle(held), KeySettled)

@@ -69,8 +69,9 @@ def snapshot_statement(statements: Statements, footprints: Sequence[Footprint]) 
         if f.precondition is not None:
             named[Kind.POLICY].add(f.precondition.policy_id)
         named[Kind.MEMO].add(f.memo)
-        follows_jobs |= f.follow_jobs
+        follows_jobs |= bool(f.record) and f.follow_jobs
         follows_usage |= f.follow_usage
+    follows_usage &= follows_jobs or bool(named[Kind.JOB])
     followed = {Kind.JOB} if follows_jobs else set()
     followed |= {Kind.USAGE} if follows_usage else set()
     ids = {kind: sorted(ids - {b""}) for kind, ids in named.items()}

@@ -317,7 +317,7 @@ class PostgresStore:
         if max(len(changes.attachments), *map(len, changes.inserts.values())) <= INLINE_ROWS_MAX:
             parts, row_counts, values = inline_inserts_fast(changes)
         else:
-            parts, values, _ = inserts_and_updates(changes)
+            parts, values, *_ = inserts_and_updates(changes)
         sql = self._statements.inserts_sql(parts, tuple(absent), row_counts, has_preconditions=bool(preconditions))
         return sql, (*absent.values(), *preconditions, *values)
 
