@@ -33,7 +33,7 @@ from .errors import (
 )
 from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
-from .store import CONTENDED_SECONDS, CallState, PostgresStore, RecentIds
+from .store import CONTENDED_SECONDS, CallState, PostgresStore, RememberedFacts
 from .url import PostgresUrl, parse_postgres_url
 
 _IDLE_POLL_SECONDS = 0.01
@@ -165,7 +165,7 @@ SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not spli
 LOCKED_FACT_SECONDS = 5.0
 
 
-class LockedFacts(RecentIds):
+class LockedFacts(RememberedFacts):
     """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
 
     def __init__(self) -> None:
@@ -279,7 +279,7 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        contended = RecentIds(CONTENDED_SECONDS)
+        contended = RememberedFacts(CONTENDED_SECONDS)
         stores = [
             PostgresStore(connector, self._statements, url.durability, contended) for connector in self._connectors
         ]

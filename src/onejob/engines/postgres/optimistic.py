@@ -40,7 +40,7 @@ class _StoredRow(NamedTuple):
     xmin: int
 
 
-class Snapshot:
+class LoadedSnapshot:
     """The facts of a batch as one statement has read them, and which of its ids were absent."""
 
     def __init__(self) -> None:
@@ -80,8 +80,8 @@ def snapshot_statement(statements: Statements, footprints: Sequence[Footprint]) 
     return Statement(sql, [ids[kind] for kind in kinds])
 
 
-def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Snapshot:
-    snapshot = Snapshot()
+def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> LoadedSnapshot:
+    snapshot = LoadedSnapshot()
     clock_row, *fact_rows = rows
     snapshot.read_at, snapshot.standbys = int(clock_row[1]), clock_row[2]
     found = _facts_by_kind(fact_rows)
@@ -104,7 +104,7 @@ def _facts_by_kind(rows: Sequence[Any]) -> dict[Kind, dict[bytes, tuple[Fact, in
     return found
 
 
-def _take_requested(snapshot: Snapshot, found: dict[bytes, tuple[Fact, int]], request: LoadRequest) -> list[Fact]:
+def _take_requested(snapshot: LoadedSnapshot, found: dict[bytes, tuple[Fact, int]], request: LoadRequest) -> list[Fact]:
     facts: list[Fact] = []
     for id in request.ids:
         if id in found:
@@ -116,7 +116,7 @@ def _take_requested(snapshot: Snapshot, found: dict[bytes, tuple[Fact, int]], re
     return facts
 
 
-def may_change(snapshot: Snapshot, changes: Changes) -> bool:
+def may_change(snapshot: LoadedSnapshot, changes: Changes) -> bool:
     """False if it takes the locked path: it deletes, or it has many rows, whose price is higher than that of a round trip."""
     if changes.deletes or max(len(changes.attachments), len(changes.trims)) > INLINE_ATTACHMENTS_MAX:
         return False
@@ -125,7 +125,7 @@ def may_change(snapshot: Snapshot, changes: Changes) -> bool:
 
 
 def change_statement(
-    statements: Statements, footprints: Sequence[Footprint], snapshot: Snapshot, changes: Changes
+    statements: Statements, footprints: Sequence[Footprint], snapshot: LoadedSnapshot, changes: Changes
 ) -> Statement:
     """Verifies what the snapshot has shown, stores the changes, and commits by itself."""
     held_values: list[Any] = []
@@ -159,7 +159,7 @@ def change_statement(
     return Statement(sql, values)
 
 
-def _absent_and_not_inserted(snapshot: Snapshot, changes: Changes) -> dict[Kind, list[bytes]]:
+def _absent_and_not_inserted(snapshot: LoadedSnapshot, changes: Changes) -> dict[Kind, list[bytes]]:
     absent: dict[Kind, list[bytes]] = {}
     for kind, ids in snapshot.absent.items():
         inserted = {fact.id for fact in changes.inserts.get(kind, ())}

@@ -41,7 +41,7 @@ from .transaction import (
 FAST_PATH_PAUSE_BATCHES = 8
 # Facts that two batches changed at once are changed under locks for this long.
 CONTENDED_SECONDS = 1.0
-RECENT_IDS_MAX = 1000
+REMEMBERED_FACTS_MAX = 1000
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 
 
@@ -62,7 +62,7 @@ class CallState:
         self.committing = True
 
 
-class RecentIds:
+class RememberedFacts:
     """The ids of facts about which something was true a few seconds ago."""
 
     def __init__(self, seconds: float) -> None:
@@ -72,7 +72,7 @@ class RecentIds:
     def remember(self, ids: Iterable[bytes]) -> None:
         until = asyncio.get_running_loop().time() + self._seconds
         self._until.update((id, until) for id in ids)
-        while len(self._until) > RECENT_IDS_MAX:
+        while len(self._until) > REMEMBERED_FACTS_MAX:
             del self._until[next(iter(self._until))]
 
     def forget(self, ids: Iterable[bytes]) -> None:
@@ -120,7 +120,7 @@ class PostgresStore:
     """Used by one batch at a time. All stores of an engine share what they know to be contended."""
 
     def __init__(
-        self, connector: Connector, statements: Statements, declared: Durability | None, contended: RecentIds
+        self, connector: Connector, statements: Statements, declared: Durability | None, contended: RememberedFacts
     ) -> None:
         self.connector = connector
         self._contended = contended
