@@ -47,7 +47,7 @@ from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 
 LONG_MS = 60_000
 SLOT = "a-slot"
-COUNTS = 150
+COUNTS = 60
 
 
 class Stage(NamedTuple):

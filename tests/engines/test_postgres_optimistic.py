@@ -51,7 +51,7 @@ from .postgres_proxy import run_postgres_proxy
 from .postgres_races import CHANGES, LONG_MS, RacingEngines, Stage, count_up, disable, forbid_locks
 from .test_postgres_connection_loss import wait_for_blocked_statement
 
-PAIRS = 40
+PAIRS = 30
 
 
 @pytest.fixture

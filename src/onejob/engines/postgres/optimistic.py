@@ -14,7 +14,7 @@ If any of this fails, it raises, nothing is stored, and the batch takes the lock
 it takes no part in a deadlock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from onejob.core.batch import Changes, LoadRequest, WorkingSet, load_facts
@@ -25,6 +25,7 @@ from onejob.engines.codec import columns, fact_from_row
 from .statements import (
     INLINE_ATTACHMENTS_MAX,
     INLINE_ROWS_MAX,
+    NO_KIND,
     Statements,
     announcement,
     attachment_deletions,
@@ -45,10 +46,14 @@ class LoadedSnapshot:
 
     def __init__(self) -> None:
         self.working_set = WorkingSet()
-        self.read_at = 0
+        self.clock = 0.0
         self.standbys = ""
         self.present: dict[Kind, list[_StoredRow]] = {}
         self.absent: dict[Kind, list[bytes]] = {}
+
+    @property
+    def read_at(self) -> int:
+        return int(self.clock)
 
     def versions(self) -> dict[bytes, int]:
         """The version of every fact that was asked for; 0: absent."""
@@ -71,10 +76,10 @@ def snapshot_statement(statements: Statements, footprints: Sequence[Footprint]) 
         named[Kind.MEMO].add(f.memo)
         follows_jobs |= bool(f.record) and f.follow_jobs
         follows_usage |= f.follow_usage
-    follows_usage &= follows_jobs or bool(named[Kind.JOB])
+    ids = {kind: sorted(ids - {b""}) for kind, ids in named.items()}
+    follows_usage &= follows_jobs or bool(ids[Kind.JOB])
     followed = {Kind.JOB} if follows_jobs else set()
     followed |= {Kind.USAGE} if follows_usage else set()
-    ids = {kind: sorted(ids - {b""}) for kind, ids in named.items()}
     kinds = tuple(kind for kind in Kind if ids[kind] or kind in followed)
     sql = statements.snapshot_sql(kinds, follows_jobs=follows_jobs, follows_usage=follows_usage)
     return Statement(sql, [ids[kind] for kind in kinds])
@@ -82,9 +87,9 @@ def snapshot_statement(statements: Statements, footprints: Sequence[Footprint]) 
 
 def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> LoadedSnapshot:
     snapshot = LoadedSnapshot()
-    clock_row, *fact_rows = rows
-    snapshot.read_at, snapshot.standbys = int(clock_row[1]), clock_row[2]
-    found = _facts_by_kind(fact_rows)
+    (clock_row,) = (row for row in rows if row[0] == NO_KIND)
+    _, snapshot.clock, snapshot.standbys, *_ = clock_row
+    found = _facts_by_kind(row for row in rows if row is not clock_row)
     loading = load_facts(footprints)
     try:
         request = next(loading)
@@ -95,7 +100,7 @@ def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Loade
     return snapshot
 
 
-def _facts_by_kind(rows: Sequence[Any]) -> dict[Kind, dict[bytes, tuple[Fact, int]]]:
+def _facts_by_kind(rows: Iterable[Any]) -> dict[Kind, dict[bytes, tuple[Fact, int]]]:
     found: dict[Kind, dict[bytes, tuple[Fact, int]]] = {kind: {} for kind in Kind}
     for row in rows:
         kind, start = Kind(row[0]), row[3]

@@ -28,6 +28,7 @@ HELD_TYPES = {"id": "bytea", "was": "bigint", "by": "xid"}  # a row as it was re
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
 _SNAPSHOT_COLUMNS = 5  # kind, clock, standbys, where its columns begin, xmin
+NO_KIND = -1  # of the row with the clock
 # Long values are sent as arrays of bytes, not as text.
 RAW_COLUMNS = ("data", "body", "receipt", "result")
 _BY_ID = attrgetter("id")
@@ -161,7 +162,7 @@ class Statements:
         ctes, selects = [], []
         nulls = {kind: [f"NULL::{type}" for type in column_types(kind).values()] for kind in kinds}
         padding = [null for kind in kinds for null in nulls[kind]]
-        selects.append(f"SELECT {', '.join(('-1', self._clock_columns, '0', 'NULL::xid', *padding))}")
+        selects.append(f"SELECT {', '.join((str(NO_KIND), self._clock_columns, '0', 'NULL::xid', *padding))}")
         start = _SNAPSHOT_COLUMNS
         for number, kind in enumerate(kinds, start=1):
             ids = f"${number}::bytea[]"

@@ -250,8 +250,8 @@ class PostgresStore:
         statement = snapshot_statement(self._statements, footprints)
         sent_at = self.connector.clock.monotonic()
         rows = await connection.fetch(statement.sql, *statement.values)
-        self.connector.clock.observe(rows[0][1], sent_at)
         snapshot = read_snapshot(footprints, rows)
+        self.connector.clock.observe(snapshot.clock, sent_at)
         self._refuse_without_standby(snapshot.standbys)
         replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
         changes = snapshot.working_set.changes()
@@ -263,8 +263,11 @@ class PostgresStore:
                 self._clashed = snapshot.versions()
                 return None
         elif self._must_wait_for_standby(snapshot.standbys):
-            await connection.execute("BEGIN")
-            await self._wait_for_standby(connection, call)
+            try:
+                await connection.execute("BEGIN")
+                await self._wait_for_standby(connection, call)
+            finally:
+                await self._roll_back(connection)
         return replies
 
     async def _store_verified(self, connection: Any, sql: str, values: Sequence[Any], call: CallState) -> bool:
