@@ -99,6 +99,7 @@ wheels: dist ## Try the wheel in a clean environment for each Python and extra; 
 prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/onejob prove --report build/prove
 	$(BIN)/python -m tests.engines.model_based --steps 100000
+	$(BIN)/python -m tests.engines.postgres_races
 	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
 	$(BIN)/pytest -q tests/engines/bucket_conformance.py
 	$(BIN)/python -m tests.engines.bucket_campaign --rounds 300

@@ -105,7 +105,7 @@ async def test_new_keys_take_one_statement(
 ) -> None:
     engine = await PostgresEngine.open(postgres_url, clock=store_clock)
     await expect(engine, submit("first"), Created)
-    monkeypatch.setattr(store.PostgresStore, "_execute_locked", forbidden)
+    monkeypatch.setattr(store.PostgresStore, "_change_fast", forbidden)
     replies = await engine.execute([submit(f"k{n}") for n in range(size)])
     assert all(isinstance(reply, Created) for reply in replies)
     assert len(await list_facts(engine, Kind.JOB)) == size + 1
@@ -131,6 +131,7 @@ async def test_a_fast_insert_stores_the_same_as_the_locked_path(
         try:
             await expect(engine, first, Created)
             with monkeypatch.context() as patch:
+                patch.setattr(store.PostgresStore, "_change_fast", never_applies)
                 patch.setattr(store.PostgresStore, disabled, replacement)
                 replies = await engine.execute(commands)
             return replies, await dump_store(engine)
@@ -164,9 +165,7 @@ def forbidden(*_: Any, **__: Any) -> Any:
     raise AssertionError("the other path was taken")
 
 
-async def test_a_batch_with_a_known_key_takes_the_locked_path_as_a_whole(
-    engine: PostgresEngine, other: PostgresEngine
-) -> None:
+async def test_a_batch_with_a_known_key_is_loaded_as_a_whole(engine: PostgresEngine, other: PostgresEngine) -> None:
     await expect(engine, submit("known"), Created)
     await expect(other, submit("first"), Created)
     replies = await other.execute([submit("a"), submit("known"), submit("z")])
@@ -241,13 +240,13 @@ async def test_a_batch_whose_optimistic_insert_conflicts_is_decided_again(
 ) -> None:
     """It was decided as if there were no policy."""
     loaded: list[int] = []
-    execute_locked = store.PostgresStore._execute_locked
+    change = store.PostgresStore._change_fast
 
-    async def recorded(self: store.PostgresStore, connection: Any, commands: Any, *rest: Any, **more: Any) -> Any:
+    async def recorded(self: store.PostgresStore, connection: Any, commands: Any, *rest: Any) -> Any:
         loaded.append(len(commands))
-        return await execute_locked(self, connection, commands, *rest, **more)
+        return await change(self, connection, commands, *rest)
 
-    monkeypatch.setattr(store.PostgresStore, "_execute_locked", recorded)
+    monkeypatch.setattr(store.PostgresStore, "_change_fast", recorded)
     await expect(engine, submit("first"), Created)
     await expect(other, write_facts(a_policy()), FactsRead)
     policy = a_policy().id

@@ -62,6 +62,17 @@ def cut_before_answer_to(word: bytes) -> CutRule:
     return cut
 
 
+@pytest.fixture
+def locked_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are loaded under locks."""
+
+    async def never_applies(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(PostgresStore, "_change_fast", never_applies)
+
+
+@pytest.mark.usefixtures("locked_path")
 async def test_a_connection_lost_before_the_commit_is_retried(proxied: ProxiedEngine) -> None:
     held = await expect(proxied.engine, reserve(), KeyHeld)
     for word in (b"BEGIN", b'FROM "public"."record"', b'FROM "public"."job"', b"UPDATE"):
@@ -72,6 +83,7 @@ async def test_a_connection_lost_before_the_commit_is_retried(proxied: ProxiedEn
     assert proxied.proxy.cuts >= 1
 
 
+@pytest.mark.usefixtures("locked_path")
 @pytest.mark.parametrize("stage", ["sent", "answered"])
 async def test_a_connection_lost_around_the_commit_is_unknown_and_a_retry_finds_out(
     proxied: ProxiedEngine, stage: str
@@ -115,6 +127,44 @@ async def test_a_connection_lost_around_an_insert_is_unknown_and_a_retry_finds_o
     created = await expect(proxied.engine, command, Created)
     assert created.job.id == command.job_id
     assert (await expect(proxied.other, submit("new"), Replayed)).job == created.job
+
+
+class ChangeStages:
+    """Cuts the connection at a stage of a change that is loaded without locks and stored in one statement."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._statements = 0
+
+    def __call__(self, side: str, letter: bytes, body: bytes) -> bool:
+        self._statements += side == "query" and letter == b"B"
+        match self._stage:
+            case "loading":
+                return self._statements == 1
+            case "loaded":
+                return self._statements == 1 and side == "answer" and letter == b"Z"
+            case "storing":
+                return self._statements == 2
+        return self._statements == 2 and side == "answer" and letter == b"C"
+
+
+@pytest.mark.parametrize("stage", ["loading", "loaded", "storing", "stored"])
+async def test_a_connection_lost_during_a_change_is_repeated_or_unknown(proxied: ProxiedEngine, stage: str) -> None:
+    first, held = [
+        await expect(proxied.engine, reserve(f"k{n}", job_id=b"", lease_ms=60_000), KeyHeld) for n in range(2)
+    ]
+    await expect(proxied.engine, settle(first), KeySettled)  # now the statements are prepared
+    proxied.proxy.cut_rule = ChangeStages(stage)
+    if stage in ("loading", "loaded"):
+        await expect(proxied.engine, settle(held), KeySettled)
+    else:
+        with pytest.raises(Unknown):
+            await proxied.engine.execute([settle(held)])
+    assert proxied.proxy.cuts == 1
+    found = await expect(proxied.other, LookUpKey(tenant=TENANT, record_id=held.record_id), Found)
+    assert found.record is not None
+    assert (found.record.lease_until == 0) == (stage != "storing")
+    assert (await expect(proxied.engine, settle(held), KeySettled)).record.lease_until == 0
 
 
 async def test_a_connection_lost_while_reading_is_retried(proxied: ProxiedEngine) -> None:
@@ -332,6 +382,7 @@ async def hold_write_open(
     with monkeypatch.context() as patch:
         patch.setattr(PostgresStore, "_commit", held)
         patch.setattr(PostgresStore, "_insert_fast", never_applies)
+        patch.setattr(PostgresStore, "_change_fast", never_applies)
         call = asyncio.create_task(engine.execute(commands))
         await asyncio.wait_for(waiting.wait(), 10)
     try:
@@ -368,6 +419,7 @@ async def test_the_barrier_waits_only_for_the_tenant_and_the_user_that_it_names(
         assert not await is_waiting(barrier(OTHER, "somebody"))
 
 
+@pytest.mark.usefixtures("locked_path")
 async def test_a_writer_that_has_loaded_its_limits_is_waited_for(
     proxied: ProxiedEngine, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

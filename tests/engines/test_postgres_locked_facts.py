@@ -51,6 +51,14 @@ async def hold_key(engine: PostgresEngine, db: Any, key: str = "held") -> None:
     await db.execute("SELECT FROM record WHERE id = $1 FOR UPDATE", key_id(key))
 
 
+async def hold_expired_key(engine: PostgresEngine, db: Any, key: str = "held") -> None:
+    """The same for a key that has expired: a submission of it creates a job, and needs the lock."""
+    await expect(engine, submit(key), Created)
+    await db.execute("UPDATE record SET expires_at = 1 WHERE id = $1", key_id(key))
+    await db.execute("BEGIN")
+    await db.execute("SELECT FROM record WHERE id = $1 FOR UPDATE", key_id(key))
+
+
 async def hold_new_key(engine: PostgresEngine, db: Any, key: str = "held") -> None:
     """Another transaction inserts the record of a key that does not exist."""
     await expect(engine, submit(key), Created)
@@ -122,7 +130,7 @@ async def test_a_command_whose_statement_times_out_fails_alone(
 
 
 async def test_a_key_that_was_held_a_moment_ago_does_not_delay_the_next_batch(engine: PostgresEngine, db: Any) -> None:
-    await hold_key(engine, db)
+    await hold_expired_key(engine, db)
     with pytest.raises(FactsLocked):
         await engine.execute([submit("held")])
     statements: list[str] = []
@@ -138,8 +146,14 @@ async def test_a_key_that_was_held_a_moment_ago_does_not_delay_the_next_batch(en
     assert [type(result) for result in results] == [Created, FactsLocked, Created, FactsLocked]
     assert not statements, "the batch does not wait for the lock together"
     await db.execute("ROLLBACK")
-    assert [type(reply) for reply in await engine.execute([submit("held"), submit("c")])] == [Replayed, Created]
+    assert [type(reply) for reply in await engine.execute([submit("held"), submit("c")])] == [Created, Created]
     assert not engine._locked_facts
+
+
+async def test_a_known_key_is_answered_while_another_transaction_holds_it(engine: PostgresEngine, db: Any) -> None:
+    await hold_key(engine, db)
+    await expect(engine, submit("held"), Replayed)
+    await db.execute("ROLLBACK")
 
 
 async def test_a_locked_user_fails_alone(engine: PostgresEngine, db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +191,7 @@ async def test_an_update_that_is_held_fails_alone(engine: PostgresEngine, db: An
 
 
 async def test_a_command_that_cannot_be_stored_and_a_held_one_fail_alone(engine: PostgresEngine, db: Any) -> None:
-    await hold_key(engine, db)
+    await hold_expired_key(engine, db)
     results = await execute_each(engine, [submit("a"), submit("b", actor="\x00"), submit("held"), submit("c")])
     await db.execute("ROLLBACK")
     assert [type(result) for result in results] == [Created, Defect, FactsLocked, Created]
@@ -201,7 +215,7 @@ async def test_commands_queued_behind_a_held_key_are_not_refused(
 ) -> None:
     monkeypatch.setattr(batcher, "STALL_SECONDS", 0.1)
     monkeypatch.setattr(engine.__class__, "info", replace(engine.info, write_lanes=1))
-    await hold_key(engine, db)
+    await hold_expired_key(engine, db)
     batching = Batcher(engine)
     held = asyncio.create_task(batching.execute([submit("held")]))
     await asyncio.sleep(0.05)

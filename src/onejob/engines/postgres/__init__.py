@@ -5,7 +5,7 @@ has a CallState that records how far it got, so that a time-out tells the truth:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import groupby
@@ -33,7 +33,7 @@ from .errors import (
 )
 from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
-from .store import CallState, PostgresStore
+from .store import CONTENDED_SECONDS, CallState, PostgresStore, RememberedFacts
 from .url import PostgresUrl, parse_postgres_url
 
 _IDLE_POLL_SECONDS = 0.01
@@ -163,35 +163,17 @@ PART_LOCK_TIMEOUT_MS = 50
 SINGLE_LOCK_TIMEOUT_MS = 200
 SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not split any further
 LOCKED_FACT_SECONDS = 5.0
-LOCKED_FACTS_MAX = 1000
 
 
-class LockedFacts:
+class LockedFacts(RememberedFacts):
     """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
 
     def __init__(self) -> None:
-        self._until: dict[bytes, float] = {}
-
-    def remember(self, ids: Iterable[bytes]) -> None:
-        until = asyncio.get_running_loop().time() + LOCKED_FACT_SECONDS
-        self._until.update((id, until) for id in ids)
-        while len(self._until) > LOCKED_FACTS_MAX:
-            del self._until[next(iter(self._until))]
-
-    def forget(self, ids: Iterable[bytes]) -> None:
-        for id in ids:
-            self._until.pop(id, None)
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
+        super().__init__(LOCKED_FACT_SECONDS)
 
     def are_named_by(self, command: Command[Any]) -> bool:
         """Policies do not count: one statement that inserts needs no lock on them, and executing it alone would."""
-        return not self._until.keys().isdisjoint(_named_ids(command))
-
-    def drop_old(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self.forget([id for id, until in self._until.items() if until < now])
+        return self.has_any(_named_ids(command))
 
 
 def _named_ids(command: Command[Any], *, policies: bool = False) -> set[bytes]:
@@ -297,7 +279,10 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        stores = [PostgresStore(connector, self._statements, url.durability) for connector in self._connectors]
+        contended = RememberedFacts(CONTENDED_SECONDS)
+        stores = [
+            PostgresStore(connector, self._statements, url.durability, contended) for connector in self._connectors
+        ]
         self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_writers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_readers.put_nowait(stores[0])

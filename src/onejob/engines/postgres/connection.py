@@ -32,12 +32,14 @@ _STATEMENTS_MAX = 256
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # The server's timeouts end a statement, never a commit: the server disables them before it commits. Prepared plans are
 # kept, so they must not be the ones that were best while the tables were small. A process that was stopped inside a
-# transaction holds its locks for 3 s, so that others wait for it less than the 5 s that a failover may take.
+# transaction holds its locks for 3 s, so that others wait for it less than the 5 s that a failover may take. Each statement
+# must see what was committed before it, whatever the default of the database is.
 _SESSION_SETTINGS = {
     "application_name": "onejob",
     "lock_timeout": "2s",
     "statement_timeout": "10s",
     "idle_in_transaction_session_timeout": "3s",
+    "default_transaction_isolation": "read committed",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",

@@ -53,6 +53,13 @@ def is_write_conflict(error: BaseException) -> bool:
     return sqlstate_of(error).startswith(_RETRYABLE_STATES)
 
 
+def is_optimistic_failure(error: BaseException) -> bool:
+    """True if a batch that was decided before it was sent met another one, or came too late: under locks it may succeed."""
+    if isinstance(error, asyncpg.UniqueViolationError):
+        return True  # of an attachment, too: another batch may have added to the same job
+    return is_write_conflict(error) or sqlstate_of(error) in (SQLSTATE_STAMP_TOO_OLD, SQLSTATE_ASSUMPTION_FAILED)
+
+
 def is_command_error(error: BaseException) -> bool:
     """True if a command asked for what cannot be stored, and the store itself is healthy."""
     if isinstance(error, asyncpg.PostgresError):

@@ -24,8 +24,11 @@ from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
 ATTACHMENT_TYPES = {"job_id": "bytea", "kind": "bigint", "index": "bigint", "data": "bytea"}
 TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "data"}
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
+HELD_TYPES = {"id": "bytea", "was": "bigint", "by": "xid"}  # a row as it was read
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
 UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
+_SNAPSHOT_COLUMNS = 5  # kind, clock, standbys, where its columns begin, xmin
+NO_KIND = -1  # of the row with the clock
 # Long values are sent as arrays of bytes, not as text.
 RAW_COLUMNS = ("data", "body", "receipt", "result")
 _BY_ID = attrgetter("id")
@@ -40,6 +43,12 @@ _TAKE_ANNOUNCEMENT = (
     f"SELECT pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $2::integer), "
     f"pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $3::integer)"
 )
+# The same in a statement that has its timestamp before it.
+_ANNOUNCED = (
+    f"announced AS MATERIALIZED (SELECT count(pg_catalog.pg_advisory_xact_lock_shared({TENANTS_LOCK_CLASS}, $3::integer)) "
+    f"+ count(pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $4::integer)) AS locks)"
+)
+_IS_ANNOUNCED = "(SELECT locks FROM announced) = 2"
 # The transactions that may write jobs of those in question, or those of $1 that still may: every transaction that
 # announces one of them ($2 is the class of the announcement, $3 the filters of which one must fit), and the engine's
 # own that announce nothing, because their batch is one statement. Other programs decide nothing, so nobody waits
@@ -125,6 +134,8 @@ class Statements:
         self.load_sql = cache(self._load_sql)
         self.caller_insert_sql = cache(self._caller_insert_sql)
         self.guarded_changes_sql = cache(self._guarded_changes_sql)
+        self.snapshot_sql = cache(self._snapshot_sql)
+        self.verified_changes_sql = cache(self._verified_changes_sql)
 
     def table(self, name: str) -> str:
         return f'"{self._schema}"."{name}"'
@@ -142,6 +153,80 @@ class Statements:
             f"SELECT {self._clock_columns}, fact.* FROM ({one}) AS one LEFT JOIN (SELECT {self.columns(kind)} "
             f"FROM {self.table(TABLES[kind])} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
         )
+
+    def _snapshot_sql(self, kinds: tuple[Kind, ...], *, follows_jobs: bool, follows_usage: bool) -> str:
+        """Load facts of several kinds without locks, on one snapshot: the clock, then a row for each fact.
+
+        A row has the columns of all kinds, and values in those of its own.
+        """
+        ctes, selects = [], []
+        nulls = {kind: [f"NULL::{type}" for type in column_types(kind).values()] for kind in kinds}
+        padding = [null for kind in kinds for null in nulls[kind]]
+        selects.append(f"SELECT {', '.join((str(NO_KIND), self._clock_columns, '0', 'NULL::xid', *padding))}")
+        start = _SNAPSHOT_COLUMNS
+        for number, kind in enumerate(kinds, start=1):
+            ids = f"${number}::bytea[]"
+            if kind is Kind.JOB and follows_jobs:
+                ids += f" || ARRAY(SELECT substr(r.job_ids, n, {JOB_ID_BYTES}) FROM found_record AS r, "
+                ids += f"generate_series(1, length(r.job_ids), {JOB_ID_BYTES}) AS n)"
+            if kind is Kind.USAGE and follows_usage:
+                ids += " || ARRAY(SELECT j.usage_id FROM found_job AS j WHERE j.usage_id <> '')"
+            name, before = f"found_{TABLES[kind]}", start - _SNAPSHOT_COLUMNS
+            source = f"SELECT xmin AS xmin_of_row, {self.columns(kind)} FROM {self.table(TABLES[kind])} WHERE id = ANY ({ids})"
+            ctes.append(f"{name} AS MATERIALIZED ({source})")
+            values = [*padding[:before], self.columns(kind), *padding[before + len(nulls[kind]) :]]
+            selects.append(f"SELECT {kind:d}, NULL, NULL, {start}, xmin_of_row, {', '.join(values)} FROM {name}")
+            start += len(nulls[kind])
+        found = f"WITH {', '.join(ctes)} " if ctes else ""
+        return found + " UNION ALL ".join(selects)
+
+    def _verified_changes_sql(
+        self,
+        holds: tuple[tuple[Kind, bool], ...],
+        absent: tuple[Kind, ...],
+        parts: tuple[StatementPart, ...],
+        row_counts: tuple[int, ...],
+        *,
+        notifies: bool,
+    ) -> str:
+        """Verify what a batch was decided on, store its changes, and commit (optimistic.py). A kind is held shared or not.
+
+        The row counts are those of the holds, then of the parts. Every change depends on `held`: none is made, or waits for
+        another transaction, before all is verified.
+        """
+        rows = iter(row_counts)
+        ctes, number = [_ANNOUNCED], 5
+        for kind, is_shared in holds:
+            count = next(rows)
+            ctes.append(self._hold(kind, _rows(HELD_TYPES, number, count), "SHARE" if is_shared else "UPDATE"))
+            number += len(HELD_TYPES) * count
+        held = " + ".join(f"(SELECT count(*) FROM hold_{TABLES[kind]})" for kind, _ in holds) or "0"
+        places = {kind: f"${number + n}::bytea[]" for n, kind in enumerate(absent)}
+        number += len(absent)
+        are_absent = f'"{self._schema}".onejob_are_absent({", ".join(places.get(kind, "NULL") for kind in Kind)})'
+        is_held = (
+            f"CASE WHEN {_IS_ANNOUNCED} AND {held} = ${number}::bigint THEN {are_absent if absent else 'true'} END"
+        )
+        ctes.append(f"held AS MATERIALIZED (SELECT coalesce({is_held}, false) AS ok)")
+        expected, number = f"${number + 1}::bigint", number + 2
+        stored = []
+        for part in parts:
+            name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
+            text, number = self._part_sql(part, number, next(rows))
+            ctes.append(f"{name} AS ({text} AND (SELECT ok FROM held) RETURNING 1)")
+            stored += [] if part.action == "trim" else [f"(SELECT count(*) FROM {name})"]
+        violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {expected}"]
+        notified = f", {self._notify(number)}" if notifies else ""
+        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._standbys}{notified}"
+
+    def _hold(self, kind: Kind, rows: str, lock: str) -> str:
+        """Lock the rows that are still the ones that were read, and that no other transaction holds."""
+        same = f"t.id = u.id AND t.version = u.was AND t.xmin = u.by AND {_IS_ANNOUNCED}"
+        source = f"{self.table(TABLES[kind])} AS t, {rows}"
+        return f"hold_{TABLES[kind]} AS (SELECT FROM {source} WHERE {same} FOR {lock} OF t SKIP LOCKED)"
+
+    def _notify(self, number: int) -> str:
+        return f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${number}::text[]) AS id)"
 
     def _inserts_sql(
         self,
@@ -302,7 +387,7 @@ class Statements:
                 counts.append(self._count(part.kind, first))
                 first += 1
             elif part.action == "notify":
-                counts.append(f"(SELECT count(pg_notify('{self.channel}', id)) FROM unnest(${first}::text[]) AS id)")
+                counts.append(self._notify(first))
                 first += 1
             else:
                 name = f"{part.action}_{'' if part.kind is None else TABLES[part.kind]}"
@@ -323,15 +408,15 @@ class Statements:
         policy = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
         return f"EXISTS (SELECT FROM {expected} WHERE NOT EXISTS ({policy}))"
 
-    def _part_sql(self, part: StatementPart, first: int) -> tuple[str, int]:
-        """The text of a part, and the number of the next parameter."""
+    def _part_sql(self, part: StatementPart, first: int, rows: int = 0) -> tuple[str, int]:
+        """The text of a part, and the number of the next parameter. With a number of rows, they are written out."""
         if part.action == "add":
-            return self._insert("attachment", ATTACHMENT_TYPES, first)
+            return self._insert("attachment", ATTACHMENT_TYPES, first, rows)
         if part.action == "trim":
             match = " AND ".join(f't."{name}" = u."{name}"' for name in TRIM_TYPES)
             return (
-                f"DELETE FROM {self.table('attachment')} AS t USING {_unnest(TRIM_TYPES, first)} WHERE {match}",
-                first + len(TRIM_TYPES),
+                f"DELETE FROM {self.table('attachment')} AS t USING {_rows(TRIM_TYPES, first, rows)} WHERE {match}",
+                first + len(TRIM_TYPES) * (rows or 1),
             )
         if part.action == "delete_attachments":
             return f"DELETE FROM {self.table('attachment')} WHERE job_id = ANY (${first}::bytea[])", first + 1
@@ -340,15 +425,15 @@ class Statements:
         assert part.kind is not None
         table, types = TABLES[part.kind], column_types(part.kind)
         if part.action == "insert":
-            return self._insert(table, types, first)
+            return self._insert(table, types, first, rows)
         if part.action == "delete":
             parameters = DELETE_TYPES
-            source = f"DELETE FROM {self.table(table)} AS t USING {_unnest(parameters, first)}"
+            source = f"DELETE FROM {self.table(table)} AS t USING {_rows(parameters, first, rows)}"
         else:
             parameters = update_column_types(part.kind)
             sets = ", ".join(f'"{name}" = u."{name}"' for name in types if name != "id")
-            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_unnest(parameters, first)}"
-        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(parameters)
+            source = f"UPDATE {self.table(table)} AS t SET {sets} FROM {_rows(parameters, first, rows)}"
+        return f"{source} WHERE t.id = u.id AND t.version = u.was", first + len(parameters) * (rows or 1)
 
     def _inline_inserts(
         self, parts: tuple[StatementPart, ...], rows: tuple[int, ...], *, first: int
@@ -366,10 +451,12 @@ class Statements:
             ctes.append(f"insert_{table} AS ({into} RETURNING 1)")
         return ctes, names
 
-    def _insert(self, table: str, types: dict[str, str], first: int) -> tuple[str, int]:
+    def _insert(self, table: str, types: dict[str, str], first: int, rows: int) -> tuple[str, int]:
         names = _quoted(types)
-        text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_unnest(types, first)}"
-        return text, first + len(types)
+        text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_rows(types, first, rows)}"
+        if rows:
+            text += f' WHERE u."{next(iter(types))}" IS NOT NULL'
+        return text, first + len(types) * (rows or 1)
 
 
 def _quoted_of(kind: Kind, alias: str) -> str:
@@ -401,7 +488,12 @@ def _column_type(hint: object) -> str:
     return "bigint" if hint is int or hint is U64 else "text"
 
 
-def _unnest(types: dict[str, str], first: int) -> str:
+def _rows(types: dict[str, str], first: int, count: int = 0) -> str:
+    """Rows as a source named u: arrays, one for each column; with a count, rows that are written out, or NULL."""
+    if count:
+        marks = [f"${first + n}::{kind}" for n, kind in enumerate(list(types.values()) * count)]
+        rows = (", ".join(marks[at : at + len(types)]) for at in range(0, len(marks), len(types)))
+        return f"(VALUES ({'), ('.join(rows)})) AS u({_quoted(types)})"
     arrays = ", ".join(array_placeholder(name, kind, first + n) for n, (name, kind) in enumerate(types.items()))
     return f"unnest({arrays}) AS u({_quoted(types)})"
 
@@ -412,15 +504,33 @@ def _quoted(names: Iterable[str]) -> str:
 
 class BoundParts(NamedTuple):
     parts: tuple[StatementPart, ...]
-    values: list[Sequence[Any]]
+    values: list[Any]
     expected: list[int | None]  # the number of rows of each part; None: any
+    row_counts: tuple[int, ...] = ()  # how many rows of each part are written out; none: the values are arrays
+
+
+# Rows that are written out are filled up with NULL to one of these numbers, so that there are few statements to prepare.
+_ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+INLINE_ROWS_MAX = 32
+INLINE_ATTACHMENTS_MAX = 64  # they have few columns
+
+
+def rows_to_values(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
+    """The values of one row after the other, filled up, and the number of rows."""
+    count = next(count for count in _ROW_COUNTS if count >= len(rows))
+    values = [value for row in rows for value in row]
+    return values + [None] * ((count - len(rows)) * len(rows[0])), count
 
 
 class _PartsBuilder:
-    def __init__(self) -> None:
+    """The values are arrays, one for each column, or with `inline` those of one row after the other."""
+
+    def __init__(self, *, inline: bool = False) -> None:
         self.parts: list[StatementPart] = []
-        self.values: list[Sequence[Any]] = []
+        self.values: list[Any] = []
         self.expected: list[int | None] = []
+        self.row_counts: list[int] = []
+        self._inline = inline
 
     def add(self, part: StatementPart, arrays: Iterable[Sequence[Any]], expected: int | None) -> None:
         self.parts.append(part)
@@ -428,17 +538,22 @@ class _PartsBuilder:
         self.expected.append(expected)
 
     def add_rows(self, part: StatementPart, types: dict[str, str], rows: Sequence[Any], expected: int | None) -> None:
+        if self._inline:
+            values, count = rows_to_values(rows)
+            self.add(part, values, expected)
+            self.row_counts.append(count)
+            return
         columns = zip(*rows, strict=True)
         arrays = [encode_column(*of, values) for of, values in zip(types.items(), columns, strict=True)]
         self.add(part, arrays, expected)
 
     def build(self) -> BoundParts:
-        return BoundParts(tuple(self.parts), self.values, self.expected)
+        return BoundParts(tuple(self.parts), self.values, self.expected, tuple(self.row_counts))
 
 
-def attachment_deletions(changes: Changes) -> BoundParts:
+def attachment_deletions(changes: Changes, *, inline: bool = False) -> BoundParts:
     """Deletions of attachments and memos of jobs. They come first: a job that is created again starts without them."""
-    builder = _PartsBuilder()
+    builder = _PartsBuilder(inline=inline)
     if Kind.JOB in changes.deletes:
         job_ids = [fact.id for fact, _ in changes.deletes[Kind.JOB]]
         builder.add(StatementPart("delete_attachments"), [job_ids], None)
@@ -448,9 +563,9 @@ def attachment_deletions(changes: Changes) -> BoundParts:
     return builder.build()
 
 
-def inserts_and_updates(changes: Changes) -> BoundParts:
+def inserts_and_updates(changes: Changes, *, inline: bool = False) -> BoundParts:
     """Inserts, then updates. A fact that is deleted and created again is an update."""
-    builder = _PartsBuilder()
+    builder = _PartsBuilder(inline=inline)
     updates: dict[Kind, list[tuple[Any, int]]] = {}
     for kind in Kind:
         deleted = {fact.id: version for fact, version in changes.deletes.get(kind, ())}
@@ -612,4 +727,8 @@ def _encode_bytes(value: bytes) -> str:
     return f'"\\\\x{value.hex()}"'
 
 
-_ENCODERS: dict[str, Callable[[Any], str]] = {"bigint": _encode_int, "text": _encode_text, "bytea": _encode_bytes}
+_ENCODERS: dict[str, Callable[[Any], str]] = {
+    "bigint": _encode_int,
+    "text": _encode_text,
+    "bytea": _encode_bytes,
+}

@@ -1,12 +1,13 @@
-"""Executes a batch on one connection: as one INSERT statement, or by loading under locks, deciding and storing."""
+"""Executes a batch on one connection: as one INSERT statement, as a load and a statement that verifies it, or under locks."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
-from onejob.core.batch import Changes, decide_batch
+from onejob.core.batch import Changes, WorkingSet, decide_batch
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
@@ -16,13 +17,14 @@ from onejob.errors import StoreRefused, Unavailable, Unknown
 from .clock import ServerClock
 from .connection import Connector
 from .errors import (
-    SQLSTATE_ASSUMPTION_FAILED,
     SQLSTATE_STAMP_TOO_OLD,
+    is_optimistic_failure,
     is_outcome_unknown,
     is_write_conflict,
     sqlstate_of,
 )
-from .statements import Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
+from .optimistic import change_statement, may_change, read_snapshot, snapshot_statement
+from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
 from .transaction import (
     EMIT_WAL_MESSAGE,
     STAMP_LAG_MS_MAX,
@@ -37,8 +39,9 @@ from .transaction import (
 
 # After a conflict other writers are busy with the same keys: load under locks for this many batches.
 FAST_PATH_PAUSE_BATCHES = 8
-# Statements with up to this many rows per table have their rows written out; more rows are sent as arrays.
-INLINE_ROWS_MAX = 32
+# Facts that two batches changed at once are changed under locks for this long.
+CONTENDED_SECONDS = 1.0
+REMEMBERED_FACTS_MAX = 1000
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 
 
@@ -57,6 +60,34 @@ class CallState:
     def begin_commit(self) -> None:
         self.raise_if_timed_out()
         self.committing = True
+
+
+class RememberedFacts:
+    """The ids of facts about which something was true a few seconds ago."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[bytes, float] = {}
+
+    def remember(self, ids: Iterable[bytes]) -> None:
+        until = asyncio.get_running_loop().time() + self._seconds
+        self._until.update((id, until) for id in ids)
+        while len(self._until) > REMEMBERED_FACTS_MAX:
+            del self._until[next(iter(self._until))]
+
+    def forget(self, ids: Iterable[bytes]) -> None:
+        for id in ids:
+            self._until.pop(id, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def has_any(self, ids: Iterable[bytes]) -> bool:
+        return not self._until.keys().isdisjoint(ids)
+
+    def drop_old(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.forget([id for id, until in self._until.items() if until < now])
 
 
 async def load_batch(
@@ -86,10 +117,14 @@ async def load_batch(
 
 
 class PostgresStore:
-    """Used by one batch at a time."""
+    """Used by one batch at a time. All stores of an engine share what they know to be contended."""
 
-    def __init__(self, connector: Connector, statements: Statements, declared: Durability | None) -> None:
+    def __init__(
+        self, connector: Connector, statements: Statements, declared: Durability | None, contended: RememberedFacts
+    ) -> None:
         self.connector = connector
+        self._contended = contended
+        self._clashed: dict[bytes, int] = {}  # versions of the facts of a batch that met another one
         self._statements = statements
         self._declared_durability = declared
         self._fast_path_pause = 0
@@ -98,7 +133,11 @@ class PostgresStore:
         self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply]:
         replies = await self._insert_fast(connection, commands, footprints, call)
-        return await self.write_locked(connection, commands, footprints, call) if replies is None else replies
+        if replies is None:
+            replies = await self._change_fast(connection, commands, footprints, call)
+        if replies is None:
+            replies = await self.write_locked(connection, commands, footprints, call)
+        return replies
 
     async def write_locked(
         self,
@@ -134,7 +173,7 @@ class PostgresStore:
             loaded = await load_batch(connection, self.connector.clock, self._statements, footprints)
             replies = decide_batch(commands, footprints, loaded.working_set, loaded.first_read_at)
             assert not loaded.working_set.changes()
-            if self._must_wait_for_standby(loaded):
+            if self._must_wait_for_standby(loaded.standbys):
                 await self._wait_for_standby(connection, call)
             return replies
         finally:
@@ -186,9 +225,7 @@ class PostgresStore:
         try:
             clock, standbys = await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values))
         except asyncpg.PostgresError as error:
-            if is_outcome_unknown(error) or not (
-                is_write_conflict(error) or sqlstate_of(error) in (SQLSTATE_STAMP_TOO_OLD, SQLSTATE_ASSUMPTION_FAILED)
-            ):
+            if is_outcome_unknown(error) or not is_optimistic_failure(error):
                 raise
             call.committing = False
             self._fast_path_pause = 0 if sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD else FAST_PATH_PAUSE_BATCHES
@@ -198,6 +235,73 @@ class PostgresStore:
         self.connector.clock.observe(clock, sent_at)
         self._raise_if_outcome_unknown(warnings, standbys)
         return decided.replies
+
+    async def _change_fast(
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+    ) -> list[AnyReply] | None:
+        """Load without locks, decide, then verify and store in one statement; None if that does not apply or a fact changed.
+
+        Its plain twin is `_execute_locked`: two round trips instead of four or more (docs/decisions/0041). Behind a pooler
+        every statement needs a transaction around it, so that nothing would be saved.
+        test_changes_are_stored_the_same_with_and_without_locks compares them.
+        """
+        if self.connector.pooled or len(commands) > INLINE_ROWS_MAX or self._is_contended(footprints):
+            return None
+        statement = snapshot_statement(self._statements, footprints)
+        sent_at = self.connector.clock.monotonic()
+        rows = await connection.fetch(statement.sql, *statement.values)
+        snapshot = read_snapshot(footprints, rows)
+        self.connector.clock.observe(snapshot.clock, sent_at)
+        self._refuse_without_standby(snapshot.standbys)
+        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
+        changes = snapshot.working_set.changes()
+        if not may_change(snapshot, changes) or (self._contended and self._contended.has_any(snapshot.versions())):
+            return None
+        if changes:
+            statement = change_statement(self._statements, footprints, snapshot, changes)
+            if not await self._store_verified(connection, statement.sql, statement.values, call):
+                self._clashed = snapshot.versions()
+                return None
+        elif self._must_wait_for_standby(snapshot.standbys):
+            try:
+                await connection.execute("BEGIN")
+                await self._wait_for_standby(connection, call)
+            finally:
+                await self._roll_back(connection)
+        return replies
+
+    async def _store_verified(self, connection: Any, sql: str, values: Sequence[Any], call: CallState) -> bool:
+        """False if nothing was stored because another transaction was faster."""
+        sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
+        call.begin_commit()
+        try:
+            clock, standbys = await self._execute_autocommit(connection, sql, values)
+        except asyncpg.PostgresError as error:
+            if is_outcome_unknown(error) or not is_optimistic_failure(error):
+                raise
+            call.committing = False
+            return False
+        call.committing, call.has_committed = False, True
+        self.connector.clock.observe(clock, sent_at)
+        self._raise_if_outcome_unknown(warnings, standbys)
+        return True
+
+    def _is_contended(self, footprints: Sequence[Footprint]) -> bool:
+        contended = self._contended
+        if not contended:
+            return False
+        contended.drop_old()
+        return contended.has_any(
+            id for f in footprints for id in (f.record, *f.jobs, f.stream, f.usage, f.policy, f.memo)
+        )
+
+    def _remember_contended(self, loaded: WorkingSet) -> None:
+        """After a clash: the facts that have changed since, so that their next changes do not try without locks."""
+        clashed, self._clashed = self._clashed, {}
+        for table in loaded.tables:
+            self._contended.remember(
+                id for id, fact in table.items() if clashed.get(id, -1) not in (-1, 0 if fact is None else fact.version)
+            )
 
     def _build_insert(self, insert: OptimisticInsert) -> tuple[str, Sequence[Any]]:
         """The statement and its values: arrays, unless the batch is small enough for one of the two fast forms.
@@ -216,7 +320,7 @@ class PostgresStore:
         if max(len(changes.attachments), *map(len, changes.inserts.values())) <= INLINE_ROWS_MAX:
             parts, row_counts, values = inline_inserts_fast(changes)
         else:
-            parts, values, _ = inserts_and_updates(changes)
+            parts, values, *_ = inserts_and_updates(changes)
         sql = self._statements.inserts_sql(parts, tuple(absent), row_counts, has_preconditions=bool(preconditions))
         return sql, (*absent.values(), *preconditions, *values)
 
@@ -249,6 +353,8 @@ class PostgresStore:
                 connection, self.connector.clock, self._statements, footprints, locking=True, exclusive=exclusive
             )
             self._refuse_without_standby(loaded.standbys)
+            if self._clashed:
+                self._remember_contended(loaded.working_set)
             replies = decide_batch(commands, footprints, loaded.working_set, loaded.locked_at)
             changes = loaded.working_set.changes()
             if not exclusive and (Kind.POLICY in changes.updates or Kind.POLICY in changes.deletes):
@@ -256,7 +362,7 @@ class PostgresStore:
             await self._save(connection, changes, loaded)
             if changes:
                 await self._commit(connection, call)
-            elif self._must_wait_for_standby(loaded):
+            elif self._must_wait_for_standby(loaded.standbys):
                 await self._wait_for_standby(connection, call)
             return replies
         finally:
@@ -292,9 +398,9 @@ class PostgresStore:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             self.connector.terminate()  # report the first error
 
-    def _must_wait_for_standby(self, loaded: LoadedBatch) -> bool:
+    def _must_wait_for_standby(self, standbys: str) -> bool:
         assert self.connector.server_settings is not None
-        return bool(loaded.standbys) and self.connector.server_settings.waits_for_standby
+        return bool(standbys) and self.connector.server_settings.waits_for_standby
 
     def _refuse_without_standby(self, standbys: str) -> None:
         if self._declared_durability is Durability.QUORUM and not standbys:
