@@ -331,7 +331,8 @@ def decide_optimistic_insert(
     replies = decide_batch(commands, footprints, working, now, preconditions_checked_later=True)
     changes = working.changes()
     created = {fact.id for inserts in changes.inserts.values() for fact in inserts}
-    named = {id for f in footprints for id in (f.record, *f.jobs) if id}
+    named = {f.record for f in footprints}.union(*[f.jobs for f in footprints])
+    named.discard(b"")
     if not created or not named <= created or changes.updates or changes.deletes or changes.trims:
         return None
     return OptimisticInsert(replies, changes, _ids_assumed_absent(footprints, created), _expected_policies(footprints))
@@ -339,12 +340,14 @@ def decide_optimistic_insert(
 
 def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
     """Ids that the decisions assumed absent and that are not inserted, so that no unique index proves it."""
-    assumed: dict[Kind, set[bytes]] = {kind: set() for kind in Kind}
-    for f in footprints:
-        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy), (Kind.MEMO, f.memo)):
-            if id and id not in created:
-                assumed[kind].add(id)
-    return {kind: sorted(ids) for kind, ids in assumed.items() if ids}
+    assumed = {
+        Kind.STREAM: {f.stream for f in footprints},
+        Kind.USAGE: {f.usage for f in footprints},
+        Kind.POLICY: {f.policy for f in footprints},
+        Kind.MEMO: {f.memo for f in footprints},
+    }
+    present = created | {b""}  # empty bytes name no fact
+    return {kind: sorted(ids - present) for kind, ids in assumed.items() if not ids <= present}
 
 
 def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
