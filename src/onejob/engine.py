@@ -64,7 +64,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     ledger_id: str  # random, made with the store: engines on one store have the same, and another store has another
     durability: Durability
     durability_warning: str = ""  # one line: what the declared durability does not cover; empty: nothing
-    write_lanes: int = 1  # batches of writes that may be in flight at once
+    write_lanes: int = 1  # batches of writes that may be in flight at once; it may change with the load
     update_lanes: int = 0  # more batches, for commands that create nothing; 0: they share the write lanes
     batch_max: int = BATCH_MAX
     lane_batch_min: int = 4  # what waits is divided between free lanes, but into batches no smaller than this

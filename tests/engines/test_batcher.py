@@ -101,6 +101,28 @@ async def test_what_waits_is_divided_between_free_lanes_into_batches_as_large_as
     await combined.aclose()
 
 
+async def test_an_engine_may_change_how_many_batches_are_in_flight(engine: RecordingEngine) -> None:
+    engine.info = replace(engine.info, write_lanes=2)
+    combined = Batcher(engine)
+    engine.hold_writes()
+    calls = []
+    for n in range(6):
+        calls.append(start_call(combined, submit(f"k{n}")))
+        await run_ready_callbacks()
+    assert [len(batch) for batch in engine.batches] == [1, 1]
+    engine.info = replace(engine.info, write_lanes=1)
+    engine.release_writes()
+    for call in calls:
+        await call
+    # The rest waits until both have ended, and is one batch.
+    assert [len(batch) for batch in engine.batches] == [1, 1, 4]
+    engine.info = replace(engine.info, write_lanes=2)
+    await asyncio.gather(*(start_call(combined, submit(f"one lane {n}")) for n in range(8)))
+    await asyncio.gather(*(start_call(combined, submit(f"two lanes {n}")) for n in range(8)))
+    assert [len(batch) for batch in engine.batches[3:]] == [8, 4, 4]
+    await combined.aclose()
+
+
 async def test_updates_have_their_own_lane_where_the_engine_wants_one(engine: RecordingEngine) -> None:
     engine.info = replace(engine.info, update_lanes=1)
     combined = Batcher(engine)

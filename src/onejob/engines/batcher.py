@@ -171,7 +171,7 @@ class CommandQueue:
     """Commands that wait to be executed, the large ones apart, within bounds."""
 
     def __init__(self, commands_max: int, lanes: int = 1) -> None:
-        self.lanes = lanes  # how many batches may be in flight at once
+        self.lanes = lanes  # how many batches may be in flight at once, at the moment
         self.size = 0
         self.starting = False  # a batch task exists that has not taken its commands yet
         self.running: set[asyncio.Task[None]] = set()
@@ -333,7 +333,7 @@ class Batcher:
             await _wait_for_stable_size(queue)
         queue.starting = False
         self.read_batches += is_read
-        free = queue.lanes - len(queue.running) + 1
+        free = max(1, queue.lanes - len(queue.running) + 1)
         # Free lanes share the queue, so that one batch is prepared while another commits.
         share = queue.size if self._coalesce else max(self._lane_batch_min, -(-queue.size // free))
         entries = queue.take(min(share, self._batch_max))
@@ -405,7 +405,9 @@ class Batcher:
                 _complete_safely(pending, _not_accepted_error("cut off from its store"))
         # The next batch is sent before the callers of this one go on.
         queue.running.discard(batch.task)
-        if queue.size and not queue.starting:
+        if queue is self._writes:
+            queue.lanes = self._engine.info.write_lanes
+        if queue.size and not queue.starting and len(queue.running) < queue.lanes:
             self._start_batch(queue)
         if isinstance(results, Exception):
             for pending in batch.entries:
