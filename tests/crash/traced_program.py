@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.engines import sqlite
 from onejob.engines.sqlite import schema
 
 R = TypeVar("R")
@@ -170,6 +171,7 @@ def submission(key: str) -> onejob.Submission:
 
 def main(part: str, path: str, acks_path: str, at: str, retries: str) -> int:
     schema._CHECKPOINT_PAGES = CHECKPOINT_PAGES
+    sqlite.FAST_PATH_PAUSE_BATCHES = 0
     acks = AnswerLog(acks_path)
     scenario = Scenario(path, acks, at=float(at), retries=int(retries))
     try:

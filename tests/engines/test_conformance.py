@@ -16,6 +16,7 @@ from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
 from onejob.engine import PAGE_MAX, Durability, Engine, EngineInfo, ListFacts, OnSettled, OnTimeout, Page, Query
+from onejob.engines import sqlite
 from onejob.engines.batcher import Batcher
 from onejob.engines.bucket import BucketEngine
 from onejob.engines.bucket.objects import LocalDates, ObstoreObjects
@@ -106,7 +107,10 @@ class TestMemory(ExactContract):
 
 class TestSqlite(ExactContract):
     @pytest.fixture(params=WRAPPERS)
-    async def world(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    async def world(
+        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[World]:
+        monkeypatch.setattr(sqlite, "FAST_PATH_PAUSE_BATCHES", 0)  # every batch tries it
         clock = FakeClock()
 
         async def opened() -> Engine:

@@ -1,7 +1,8 @@
 """The embedded engine: one SQLite file, synced before every answer, shared by the processes of one machine.
 
 `SqliteEngine` is the engine; `SqliteStore` executes a batch on one connection (BEGIN IMMEDIATE, load, decide, store,
-COMMIT); `WorkerThread` runs blocking calls off the event loop; `FairFileLock` lets processes write in turn.
+COMMIT); `WorkerThread` runs blocking calls off the event loop; `FairFileLock` lets processes write in turn. A batch of
+new facts takes one statement (`insert_fast.py`).
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 import apsw
+from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock, make_engine_clock
 from onejob.core.batch import (
@@ -36,7 +38,7 @@ from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Q
 from onejob.engines.codec import TABLES, RowChanges, columns, fact_from_row, to_row_changes
 from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 
-from . import queries, schema
+from . import insert_fast, queries, schema
 
 T = TypeVar("T")
 log = logging.getLogger("onejob")
@@ -63,6 +65,13 @@ _ROWS_STEP = 8
 _COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 _READ_NOW_MAX = 256
 _NO_LEDGER = schema.LedgerState("", 0)
+# While the writer has a batch of new facts, without the GIL, the event loop decides another one. Two batches need two syncs, so
+# that pays only for large batches, and only while the writer computes rather than waits for the disk or a processor.
+WRITE_LANES = 2
+# What changes facts is decided by the writer, and would cost a batch of new facts its one statement.
+UPDATE_LANES = 1
+# After a refusal other writers are busy with the same keys or the same file: this many batches take the plain path.
+FAST_PATH_PAUSE_BATCHES = 8
 
 
 class SqliteEngine(EngineBase):
@@ -87,6 +96,8 @@ class SqliteEngine(EngineBase):
         self._ledger = _NO_LEDGER  # as this process has last seen it
         self.info = _describe(self._ledger)
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
+        self._fast_path_pause = 0
+        self._lanes = LaneChoice()
         self._closed = False
 
     @classmethod
@@ -105,7 +116,8 @@ class SqliteEngine(EngineBase):
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         if any(command.writes for command in commands):
-            return await self._writer.call(self._translate_errors, self._write, commands)
+            prepared = self._prepare_insert(commands)
+            return await self._writer.call(self._translate_errors, self._write, commands, prepared)
         replies = self.read_now(commands)
         if replies is not None:
             return replies
@@ -132,7 +144,22 @@ class SqliteEngine(EngineBase):
         await self._reader.aclose()
         await self._writer.aclose()
 
-    def _write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
+    def _prepare_insert(self, commands: Sequence[Command[Any]]) -> insert_fast.PreparedInsert | None:
+        if not all(command.creates for command in commands):
+            return None
+        prepared = None
+        if len(commands) > insert_fast.ROWS_MAX or self._fast_path_pause or self._write_store is None:
+            self._fast_path_pause = max(0, self._fast_path_pause - 1)
+        else:
+            prepared = insert_fast.prepare_insert(commands, self._now())
+        lanes = self._lanes.choose(len(commands) if prepared is not None else 0)
+        if lanes != self.info.write_lanes:
+            self.info = replace(self.info, write_lanes=lanes)
+        return prepared
+
+    def _write(
+        self, commands: Sequence[Command[Any]], prepared: insert_fast.PreparedInsert | None = None
+    ) -> list[AnyReply]:
         store = self._write_store or self._open_writer()
         assert self._write_lock is not None
         assert self._write_file is not None
@@ -140,6 +167,12 @@ class SqliteEngine(EngineBase):
             self._write_file.check()
             store.db.set_busy_timeout(int(seconds_left * 1000))
             try:
+                if prepared is not None:
+                    with self._lanes.measure():
+                        is_stored = store.insert_fast(prepared)
+                    if is_stored:
+                        return prepared.replies
+                    self._fast_path_pause = FAST_PATH_PAUSE_BATCHES
                 return store.write(commands)
             finally:
                 if store.ledger != self._ledger:
@@ -199,6 +232,7 @@ class SqliteEngine(EngineBase):
                 schema.check_not_truncated(db, self._path)
                 ledger = self._load_ledger(db, self._write_lock)
                 offset = schema.load_clock_offset_ms(db, self._clock)
+            insert_fast.set_up(db)
         except BaseException:
             _close_unchanged(db)
             raise
@@ -206,7 +240,7 @@ class SqliteEngine(EngineBase):
         self._now = make_engine_clock(self._clock, offset)
         self._ledger = ledger
         self.info = _describe(ledger)
-        self._write_store = SqliteStore(db, self._now, ledger)
+        self._write_store = SqliteStore(db, self._now, ledger, opened_at=self._now())
         return self._write_store
 
     def _load_ledger(self, db: apsw.Connection, lock: "FairFileLock") -> schema.LedgerState:
@@ -307,7 +341,42 @@ def _close_unchanged(db: apsw.Connection) -> None:
 
 
 def _describe(ledger: schema.LedgerState) -> EngineInfo:
-    return EngineInfo(name="sqlite", ledger_id=ledger.id, durability=Durability.DISK, synchronous_reads=True)
+    return EngineInfo(
+        name="sqlite",
+        ledger_id=ledger.id,
+        durability=Durability.DISK,
+        update_lanes=UPDATE_LANES,
+        synchronous_reads=True,
+    )
+
+
+class LaneChoice:
+    """How many batches of new facts may be in flight: two, where it pays (see WRITE_LANES), else one."""
+
+    SIZE_MIN, SIZE_LOW = 32, 12  # two lanes from the first on, and below the second only one
+    WAITING_MAX, WAITING_HIGH = 0.4, 0.6  # the same for the share of its time in which the writer waits
+    _MEMORY = 8  # batches, roughly, over which that share is averaged
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._lanes = 1
+        self.waiting = 1.0
+
+    def choose(self, batch_size: int) -> int:
+        if batch_size >= self.SIZE_MIN and self.waiting <= self.WAITING_MAX:
+            self._lanes = WRITE_LANES
+        elif batch_size < self.SIZE_LOW or self.waiting >= self.WAITING_HIGH:
+            self._lanes = 1
+        return self._lanes
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        """Called by the writer."""
+        begin, cpu = self._clock.monotonic(), self._clock.thread_cpu()
+        yield
+        took = max(self._clock.monotonic() - begin, 1e-6)
+        waiting = min(max(1 - (self._clock.thread_cpu() - cpu) / took, 0.0), 1.0)
+        self.waiting += (waiting - self.waiting) / self._MEMORY
 
 
 class OpenedFile:
@@ -341,10 +410,23 @@ class OpenedFile:
 class SqliteStore:
     """Used from one thread only."""
 
-    def __init__(self, db: apsw.Connection, now: Callable[[], int], ledger: schema.LedgerState) -> None:
+    def __init__(
+        self, db: apsw.Connection, now: Callable[[], int], ledger: schema.LedgerState, *, opened_at: int = 0
+    ) -> None:
         self.db = db
         self.now = now
         self.ledger = ledger  # as of the last commit here
+        self._date_guard = insert_fast.DateGuard(opened_at)
+
+    def insert_fast(self, prepared: insert_fast.PreparedInsert) -> bool:
+        """Store a batch that was decided before; False if it must be decided again, by `write`."""
+        if not self._date_guard.allows(prepared.decided_at, self.now()):
+            return False
+        ledger = self.ledger
+        if not insert_fast.insert(self.db, prepared, ledger.id, ledger.generation):
+            return False
+        self.ledger = schema.LedgerState(ledger.id, ledger.generation + 1)
+        return True
 
     def write(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         return execute_isolating_failures(self._write_batch, commands, self.raise_store_failure)
@@ -394,6 +476,8 @@ class SqliteStore:
                 self.save(to_row_changes(changes))
                 ledger = self.advance_generation()
                 self._commit()
+                generations = ledger.generation - self.ledger.generation
+                self._date_guard.record_commit(self.now(), generations=generations, has_deletes=bool(changes.deletes))
                 self.ledger = ledger
             return replies
         finally:
