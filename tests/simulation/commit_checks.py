@@ -49,6 +49,7 @@ class CommitChecker:
         self.deleted_jobs: set[bytes] = set()
         self.states: dict[bytes, list[tuple[float, JobState]]] = {}  # of each job: since when it had which state
         self.counts: Counter[str] = self.model.counts
+        self._last_window_ends: dict[bytes, int] = {}  # of records that were deleted
         self._loop = loop
         self._now = loop.time
         self._record_event = record_event
@@ -142,8 +143,11 @@ class CommitChecker:
                 self.report_violation("one job per window", f"{old.key!r} at {now} lost {old.job_ids.hex()} early")
             window = self._window_of(old)
             window.replaced_at, window.purged = self._now(), purged
+            self._last_window_ends[old.id] = 0 if purged else max(old.expires_at, old.lease_until)
         elif old is not None and new is not None:
             self._check_same_window(old, new, now, settling=settling)
+        if old is None and new is not None:
+            self._check_new_window(new)
         if new is not None:
             window = self._window_of(new)
             if old is None or new.created_at != old.created_at:
@@ -153,6 +157,15 @@ class CommitChecker:
             for id in split_job_ids(new.job_ids):
                 if id not in self.existing_jobs:
                     self.report_violation("a step is atomic", f"a record without its job {id.hex()}")
+
+    def _check_new_window(self, new: Record) -> None:
+        """A deletion leaves no timestamp, so nothing but its own date keeps a new record out of the window before."""
+        assert self.store is not None
+        ended_at = self._last_window_ends.get(new.id, 0)
+        if new.created_at <= ended_at and not self.store.plan.faults.back:
+            self.report_violation(
+                "one job per window", f"{new.key!r} at {new.created_at} was another's until {ended_at}"
+            )
 
     def _check_same_window(self, old: Record, new: Record, now: int, *, settling: bool) -> None:
         if old.status is not IdempotencyStatus.PENDING:

@@ -44,6 +44,11 @@ WORK_MUTANTS = (
     "success_after_the_timeout_is_accepted",
     "token_stays_with_the_next_claim",
 )
+DATE_MUTANTS = (
+    "insert_fast_overlooks_other_processes",
+    "insert_fast_trusts_its_own_deletions",
+    "insert_fast_with_an_old_date",
+)
 STEP_MUTANTS = (
     "finished_step_is_run_again",
     "interrupted_at_most_once_step_is_run_again",
@@ -89,6 +94,29 @@ def _one_key_scenario(verbs: list[Verb], ttl_ms: int, faults: Faults, seed: int)
     )
 
 
+def _swept_keys_scenario(seed: int) -> Plan:
+    """Two processes insert without loading while keys with short windows are swept, and the store is sometimes slow."""
+    rng = Random(f"swept {seed}")
+    verbs = [Verb.SUBMIT] * 4 + [Verb.SWEEP] * 3
+
+    def op() -> Op:
+        return Op(rng.choice(verbs), wait_ms=rng.choice([0, 20, 50, 100]), key=rng.randrange(3), ttl_ms=200)
+
+    clients = tuple(tuple(op() for _ in range(20)) for _ in range(8))
+    return Plan(
+        seed,
+        clients,
+        Faults(slow=0.3),
+        keys=3,
+        processes=rng.choice([1, 2]),
+        latency=0.02,
+        slow_max=0.2,
+        committed_ttl=0.1,
+        retention_ms=200,
+        inserts_fast=True,
+    )
+
+
 def _short_leases_scenario(seed: int) -> Plan:
     """Many workers, few jobs and leases shorter than the work, so that expired workers report late."""
     rng = Random(f"shift {seed}")
@@ -125,6 +153,7 @@ SCENARIOS: dict[str, Callable[[int], Plan]] = {
     "purge_deletes_the_job_of_a_live_key": partial(
         _one_key_scenario, [Verb.SUBMIT] * 3 + [Verb.PURGE], 3000, Faults(slow=0.3)
     ),
+    **dict.fromkeys(DATE_MUTANTS, _swept_keys_scenario),
     **dict.fromkeys((*WORK_MUTANTS, *STEP_MUTANTS), _short_leases_scenario),
     "echo_lost_in_flight": partial(_one_key_scenario, [Verb.SUBMIT], 1000, Faults(slow=0.3)),
     "join_a_read_already_sent": partial(

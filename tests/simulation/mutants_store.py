@@ -8,15 +8,17 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from onejob.core import batch
+from onejob.core.batch import OptimisticInsert
 from onejob.core.facts import Kind
 from onejob.core.submit import Submit
 from onejob.engines.batcher import Batcher
+from onejob.engines.sqlite.insert_fast import DateGuard
 from onejob.errors import Unavailable, Unknown
 from onejob.ids import SeededIds
 
 from .mutant_registry import mutant, with_components
 from .process import Components
-from .store import Proposal, SimEngine, SimStore
+from .store import Proposal, ReadSet, SimEngine, SimStore
 
 
 @mutant
@@ -62,6 +64,53 @@ def decide_in_the_past() -> Iterator[Components]:
             return True
 
     yield with_components(store=Slow)
+
+
+@mutant
+def insert_fast_with_an_old_date() -> Iterator[Components]:
+    """A key is swept between the decision that takes it for new and the insert, which is dated before the sweep."""
+
+    class Undated(SimStore):
+        def is_dated_in_order(self, proposal: Proposal) -> bool:
+            return True
+
+    yield with_components(store=Undated)
+
+
+@mutant
+def insert_fast_trusts_its_own_deletions() -> Iterator[Components]:
+    """Only other processes are suspected, but the sweep between decision and insert was made by this one."""
+    with patch.object(DateGuard, "record_commit", lambda guard, now, **_: None):
+        yield Components()
+
+
+@mutant
+def insert_fast_overlooks_other_processes() -> Iterator[Components]:
+    class Alone(SimStore):
+        def is_dated_in_order(self, proposal: Proposal) -> bool:
+            writer = proposal.writer
+            assert writer is not None
+            return writer.guard.allows(proposal.now, self.clock())
+
+    yield with_components(store=Alone)
+
+
+@mutant
+def insert_fast_overlooks_limits() -> Iterator[Components]:
+    class Unlimited(SimEngine):
+        def assumed_absent(self, decided: OptimisticInsert) -> ReadSet:
+            return super().assumed_absent(decided._replace(absent={}))
+
+    yield with_components(engine=Unlimited)
+
+
+@mutant
+def insert_fast_replaces_what_exists() -> Iterator[Components]:
+    class Upserting(SimEngine):
+        def assumed_absent(self, decided: OptimisticInsert) -> ReadSet:
+            return [entry for entry in super().assumed_absent(decided) if entry[0] is not Kind.RECORD]
+
+    yield with_components(engine=Upserting)
 
 
 @mutant

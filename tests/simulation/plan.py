@@ -93,6 +93,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     batch_max: int = 64
     queue_max: int = 32_768
     retention_ms: int = 3000
+    inserts_fast: bool = False  # new facts are inserted without loading any, in two lanes
 
 
 VERBS = {
@@ -177,6 +178,8 @@ def draw_plan(seed: int) -> Plan:
         batch_max=pick([1, 2, 5, 64]),
         queue_max=pick([4, 32_768, 32_768, 32_768]),
         retention_ms=pick([200, 1000, 3000]),
+        # Drawn from a generator of its own, so that other plans stay the same.
+        inserts_fast=Random(f"fast {seed}").random() < 0.25,
     )
 
 

@@ -4,6 +4,9 @@
 commits them only if all of that is unchanged: facts are immutable values, so the same object is the same version. It also
 refuses a decision that is older than a committed one about the same fact: reads leave no timestamp, and without this check a
 slow `forget` could end a window in the past.
+
+In some plans an engine decides new facts without loading anything, as the SQLite engine does (`insert_fast.py`): the store
+then commits only if all of them are absent, and the date is checked by the `DateGuard` of that engine.
 """
 
 import asyncio
@@ -14,13 +17,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import asdict
 
-from onejob.core.batch import Changes, WorkingSet, decide_batch, load_facts
+from onejob.core.batch import Changes, OptimisticInsert, WorkingSet, decide_batch, decide_optimistic_insert, load_facts
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Kind
 from onejob.core.replies import AnyReply
 from onejob.core.sequence import SubmitSequence
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite.insert_fast import DateGuard
 from onejob.errors import Unavailable, Unknown
 
 from .loop import Owner, VirtualLoop
@@ -43,6 +47,16 @@ class Proposal(NamedTuple):
     read_set: ReadSet
     now: int
     made_at: float  # when, on a clock that never jumps
+    writer: "Writer | None" = None  # of an engine that inserts without loading
+    loads_nothing: bool = False
+
+
+class Writer:
+    """What an engine knows of the commits, as the thread that writes a SQLite file does."""
+
+    def __init__(self, generation: int, now: int) -> None:
+        self.generation = generation  # of the store, after the last commit of this engine
+        self.guard = DateGuard(now)
 
 
 FactChange = tuple[Any, Any]  # a fact before and after
@@ -63,6 +77,7 @@ class SimStore:
         self.counts: Counter[str] = Counter()
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.attachments: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
+        self.generation = 0  # how often it was changed
         self.failed_commands: dict[bytes, float] = {}  # commands that failed, and when
         self._last_decided_at: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
@@ -98,14 +113,32 @@ class SimStore:
         for kind, id, _ in proposal.read_set:
             last_decided = self._last_decided_at[kind]
             last_decided[id] = max(last_decided.get(id, 0.0), proposal.made_at)
+        if proposal.changes:
+            self._advance_generation(proposal)
         self._observer(proposal, self._apply(proposal.changes))
         return True
 
+    def _advance_generation(self, proposal: Proposal) -> None:
+        self.generation += 1
+        writer = proposal.writer
+        if writer is not None:
+            generations, has_deletes = self.generation - writer.generation, bool(proposal.changes.deletes)
+            writer.guard.record_commit(self.clock(), generations=generations, has_deletes=has_deletes)
+            writer.generation = self.generation
+        self.counts["inserted without loading"] += proposal.loads_nothing
+
     def is_still_valid(self, proposal: Proposal) -> bool:
         read_set, made_at = proposal.read_set, proposal.made_at
+        if proposal.loads_nothing:
+            return self.is_dated_in_order(proposal) and all(self.is_unchanged(*entry) for entry in read_set)
         return all(self.is_unchanged(*entry) for entry in read_set) and all(
             self.is_in_order(made_at, *entry) for entry in read_set
         )
+
+    def is_dated_in_order(self, proposal: Proposal) -> bool:
+        writer = proposal.writer
+        assert writer is not None
+        return writer.guard.allows(proposal.now, self.clock()) and writer.generation == self.generation
 
     def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
         return self.tables[kind].get(id) is fact
@@ -150,10 +183,17 @@ class SimEngine(EngineBase):
     """The engine of one process; what it has sent arrives even if the process dies."""
 
     def __init__(self, store: SimStore, batch_max: int) -> None:
+        lanes = 2 if store.plan.inserts_fast else 1
         self.info = EngineInfo(
-            name="simulated", ledger_id="simulated", durability=Durability.QUORUM, batch_max=batch_max
+            name="simulated",
+            ledger_id="simulated",
+            durability=Durability.QUORUM,
+            batch_max=batch_max,
+            write_lanes=lanes,
+            update_lanes=lanes - 1,
         )
         self.store = store
+        self.writer = Writer(store.generation, store.clock()) if store.plan.inserts_fast else None
         self.skew_ms = 0  # error of the process's wall clock, which must not matter
 
     async def execute(
@@ -189,14 +229,35 @@ class SimEngine(EngineBase):
             raise Unavailable("the store is unavailable")
         footprints = [command.footprint for command in commands]
         writing = any(command.writes for command in commands)
+        if self.writer is not None and all(command.creates for command in commands):
+            replies = await self._insert_fast(commands, footprints)
+            if replies is not None:
+                return replies
         for _ in range(ATTEMPTS_MAX):
             working, read_set = await self._load(footprints)
             now = self.now()
             replies = decide_batch(commands, footprints, working, now)
-            proposal = Proposal(commands, replies, working.changes(), read_set, now, store.loop.time())
+            proposal = Proposal(commands, replies, working.changes(), read_set, now, store.loop.time(), self.writer)
             if await self._propose(proposal, writing=writing):
                 return replies
         raise Unavailable("too many version conflicts")
+
+    async def _insert_fast(
+        self, commands: Sequence[Command[Any]], footprints: list[Footprint]
+    ) -> Sequence[AnyReply] | None:
+        now = self.now()
+        decided = decide_optimistic_insert(commands, footprints, now)
+        if decided is None or not decided.changes.inserts.keys() <= {Kind.RECORD, Kind.JOB}:
+            return None
+        absent = self.assumed_absent(decided)
+        proposal = Proposal(
+            commands, decided.replies, decided.changes, absent, now, self.store.loop.time(), self.writer, True
+        )
+        return decided.replies if await self._propose(proposal, writing=True) else None
+
+    def assumed_absent(self, decided: OptimisticInsert) -> ReadSet:
+        inserted = [(kind, fact.id, None) for kind, facts in decided.changes.inserts.items() for fact in facts]
+        return inserted + [(kind, id, None) for kind, ids in decided.absent.items() for id in ids]
 
     def now(self) -> int:
         return self.store.clock()

@@ -23,7 +23,7 @@ COUNTS_MIN = {
     "answer rejected": 10, "answer refused": 60, "answer keyheld": 150, "answer keysettled": 40,
     "answer unavailable": 100, "unknown raised": 150, "no answer": 300,
     "expired": 150, "re-created": 300, "take-overs": 40, "abandoned": 5, "retained": 500, "purged": 100,
-    "evicted": 80, "version conflict": 100,
+    "evicted": 80, "version conflict": 100, "inserted without loading": 50,
     "numbers": 50, "SubmitSequence already": 10, "SubmitSequence refused": 60, "LookUpStream stream": 20,
     "ReserveSlot slot": 20, "ReserveSlot refused": 10, "ConsumeSlot slot settled": 1, "RenewSlot slot": 4,
     "ReleaseSlot slot settled": 4, "SetLimits usage": 3, "Reconcile reconciled": 4,
