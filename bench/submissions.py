@@ -15,6 +15,10 @@ from onejob.ids import new_job_id
 from onejob.ledger.parse import Caller, Submission, build_submit
 
 CALLER = Caller()
+REQUEST_BODY = (
+    '{"type": "charge_customer", "input": {"customer": "cus_9s6XKzkNRiz8i3", "amount": 4200, '
+    '"currency": "eur", "lines": [{"sku": "A-100", "quantity": 2}], "note": "charged once"}}'
+)
 _numbers = count()
 
 
