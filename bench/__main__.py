@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -94,6 +95,9 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 async def main(options: argparse.Namespace) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # so that servers are stopped, too
     rounds = ROUNDS_QUICK if options.quick else ROUNDS_PUBLISHED if options.publish else ROUNDS
     report = Report(quick=options.quick, rounds=rounds)
     pythons = await asyncio.to_thread(find_pythons, options.python)

@@ -66,7 +66,7 @@ async def _compare(
         }
         runs = await interleave(sides, rounds)
     for side, size in (("small", SMALL), ("large", key_count)):
-        report.rate(f"{CALLERS} callers, {size:,} keys", name, runs[side])
+        report.rate(f"{CALLERS} callers, {size:,} keys", f"onejob, {name}", runs[side])
     cost = ratios(runs["small"], runs["large"])  # what the large one costs more, in time
     if key_count >= PUBLISHED_KEYS:
         report.judge(bar, cost)

@@ -9,6 +9,8 @@ import random
 import re
 import sys
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +38,9 @@ class Connection(asyncio.Protocol):
         self._response = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return self._response
+
+    def close(self) -> None:
+        self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -66,10 +71,18 @@ class Callers:
         self._waiting: deque[asyncio.Future[Connection]] = deque()
         self._keys = random_keys(random.Random())
 
-    async def connect(self, host: str, port: int) -> None:
+    @asynccontextmanager
+    async def connected(self, host: str, port: int) -> AsyncIterator[None]:
+        """With new connections each time, because servers close those that were idle for some seconds."""
         loop = asyncio.get_running_loop()
-        for _ in range(CONNECTIONS):
-            self._idle.append((await loop.create_connection(Connection, host, port))[1])
+        connections = [(await loop.create_connection(Connection, host, port))[1] for _ in range(CONNECTIONS)]
+        self._idle = deque(connections)
+        self._waiting.clear()
+        try:
+            yield
+        finally:
+            for connection in connections:
+                connection.close()
 
     async def submit(self) -> None:
         connection = self._idle.popleft() if self._idle else await self._wait()
@@ -91,12 +104,12 @@ async def main(url: str, secret: str) -> None:
     assert address.hostname is not None
     assert address.port is not None
     callers = Callers(secret, address.netloc)
-    await callers.connect(address.hostname, address.port)
     print("ready", flush=True)
     rng = random.Random()
     while line := (await asyncio.to_thread(sys.stdin.readline)).split():
         _, rate, seconds = line
-        found = await offer(callers.submit, float(rate), float(seconds), rng)
+        async with callers.connected(address.hostname, address.port):
+            found = await offer(callers.submit, float(rate), float(seconds), rng)
         print(found.late, *(round(latency * 1e6) for latency in found.latencies), flush=True)
 
 

@@ -64,7 +64,7 @@ class BarMark(NamedTuple):
 
 def plot_rates(title: str, subtitle: str, groups: dict[str, list[BarRow]]) -> str:
     """Horizontal bars in groups; every group has its own scale, because it is compared with itself."""
-    shapes, y = [], 76
+    shapes, y = [], 90
     notes = 190
     for name, rows in groups.items():
         shapes.append(_text(MARGIN, y, name, "group"))
@@ -120,8 +120,8 @@ def plot_latencies(title: str, subtitle: str, groups: dict[str, list[LatencyRow]
 
 def plot_bars(title: str, subtitle: str, marks: list[BarMark]) -> str:
     """Every bar on one scale, relative to the least that is accepted."""
-    labels = 470
-    left, width = MARGIN + labels, WIDTH - 2 * MARGIN - labels - 60
+    labels = 460
+    left, width = MARGIN + labels, WIDTH - 2 * MARGIN - labels - 64
     full = max(2.0, *(min(max(mark.reached, mark.want), 4.0) for mark in marks)) if marks else 2.0
     shapes, y = [], 96
     bottom = y + ROW * len(marks)
@@ -135,7 +135,7 @@ def plot_bars(title: str, subtitle: str, marks: list[BarMark]) -> str:
             _text(left - 12, middle + 4, mark.label, "small", anchor="end"),
             _bar(left, middle - THICK / 2, reach, "ours" if mark.is_held else "bad"),
             _line(want, middle - 9, want, middle + 9, "want"),
-            _text(left + width + 8, middle + 4, mark.note, "small"),
+            _text(left + width + 16, middle + 4, mark.note, "small"),
         ]
         y += ROW
     shapes.append(_line(least, 94, least, bottom, "axis"))

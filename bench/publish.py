@@ -27,6 +27,7 @@ PARTS = {
     "work": "Jobs from submission to end",
     "growth": "A small store and a large one",
 }
+BASELINES = ("empty application", "no middleware", "pgbench")
 VERDICTS = {"missed": "**missed**", "held": "held", "wanted": "held, as wanted"}
 
 
@@ -58,15 +59,15 @@ def replace_results(page: str, results: Results) -> str:
 def render(results: Results) -> str:
     """The tables and plots in Markdown."""
     plots = make_plots(results)
-    blocks = [_about(results), "### The bars", _plot("bars", plots), _bars(results)]
+    blocks = [_about(results), "### The bars", _plot("bars", "The bars", plots), _bars(results)]
     for part, title in PARTS.items():
         rates = [rate for rate in results.rates if rate.part == part]
         if rates:
-            blocks += [f"### {title}", _plot(part, plots), _rates(rates)]
+            blocks += [f"### {title}", _plot(part, title, plots), _rates(rates)]
     if _pythons(results):
         blocks += ["### Versions of Python", _python_table(results)]
     if results.latencies:
-        blocks += ["### Latency under load", _plot("latency", plots), _latencies(results)]
+        blocks += ["### Latency under load", _plot("latency", "Latency under load", plots), _latencies(results)]
     if results.pages:
         blocks += ["### Pages of the console", _pages(results)]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -156,7 +157,7 @@ def _latencies(results: Results) -> str:
         p999 = "too few" if one.p999 is None else format_number(one.p999)
         late = f" ({one.late} late)" if one.late else ""
         name = f"{one.side}, {one.case}"
-        load = f"{one.load:.0%} of {one.maximum:,.0f}/s"
+        load = f"{one.load * 100:.0f} % of {one.maximum:,.0f}/s"
         rows.append((name, load, f"{one.count:,}{late}", format_number(one.p50), format_number(one.p99), p999))
     return _table(("milliseconds", "load", "requests", "p50", "p99", "p99.9"), rows)
 
@@ -186,11 +187,12 @@ def _plot_rates(title: str, rates: list[RateResult]) -> str:
     first = _first_python(rates)
     has_others = any(rate.python != first for rate in rates)
     for rate in rates:
-        style = "ours" if "onejob" in rate.side or rate.part == "growth" else "peer"
+        group, label = _group(rate)
         spread, cpu, store = rate.rate.per_second, rate.rate.cpu_us, rate.rate.store_cpu_us
         note = f"{spread.median:,.0f}/s · {cpu.median:,.0f}{f' + {store.median:,.0f}' if store else ''} µs"
-        label = f"{rate.side}, Python {rate.python}" if has_others else rate.side
-        groups.setdefault(rate.case, []).append(BarRow(label, spread.median, spread.low, spread.high, note, style))
+        label += f", Python {rate.python}" * has_others
+        row = BarRow(label, spread.median, spread.low, spread.high, note, _style(rate.side))
+        groups.setdefault(group, []).append(row)
     subtitle = "Per second (lines: lowest to highest round), and processor time of each"
     if any(rate.rate.store_cpu_us for rate in rates):
         subtitle += ", of the process + of its store"
@@ -201,15 +203,28 @@ def _plot_latencies(results: Results) -> str:
     groups: dict[str, list[LatencyRow]] = {}
     for one in results.latencies:
         points = [one.p50, one.p99] + ([one.p999] if one.p999 is not None else [])
-        style = "ours" if "onejob" in one.side else "peer"
-        label = f"{one.load:.0%} of {one.maximum:,.0f}/s"
-        groups.setdefault(f"{one.side} ({one.case})", []).append(LatencyRow(label, points, style))
+        label = f"{one.load * 100:.0f} % of {one.maximum:,.0f}/s"
+        groups.setdefault(f"{one.side} ({one.case})", []).append(LatencyRow(label, points, _style(one.side)))
     subtitle = "Open load; full dot: p50, ring: p99, small dot: p99.9, from when a request was due; logarithmic"
     return plot_latencies("Latency under load", subtitle, groups)
 
 
-def _plot(name: str, plots: dict[str, str]) -> str:
-    return f"![]({FOLDER}/{name}.svg)" if f"{name}.svg" in plots else ""
+def _group(rate: RateResult) -> tuple[str, str]:
+    """Which group of a plot a rate belongs to, and its label there."""
+    if rate.part == "growth":
+        return rate.side, rate.case
+    if rate.part in ("http", "pgbench"):
+        what, _, connections = rate.case.rpartition(", ")
+        return connections, f"{rate.side}, {what}" if what not in rate.side else rate.side
+    return rate.case, rate.side
+
+
+def _style(side: str) -> str:
+    return "base" if side in BASELINES else "ours" if "onejob" in side else "peer"
+
+
+def _plot(name: str, title: str, plots: dict[str, str]) -> str:
+    return f"![{title}]({FOLDER}/{name}.svg)" if f"{name}.svg" in plots else ""
 
 
 def _pythons(results: Results) -> list[str]:

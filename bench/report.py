@@ -113,11 +113,10 @@ class Report:
     def rate(self, case: str, side: str, runs: Sequence[Run], *, python: str = "", note: str = "") -> None:
         """A rate, with the processor time of an operation beside it."""
         found = Rate.of(runs)
-        self.results.rates.append(
-            RateResult(self.part, case, side, found, python or platform.python_version().rpartition(".")[0])
-        )
+        this_python = platform.python_version().rpartition(".")[0]
+        self.results.rates.append(RateResult(self.part, case, side, found, python or this_python))
         store = f" + store {found.store_cpu_us.median:,.0f}" if found.store_cpu_us else ""
-        name = ", ".join(filter(None, (side, case, f"Python {python}" if python else "")))
+        name = ", ".join(filter(None, (side, case, f"Python {python}" if python not in ("", this_python) else "")))
         print(
             f"  {name:<66}{found.per_second.format():>24}/s  {found.cpu_us.median:>6,.0f} µs{store}{note}", flush=True
         )
