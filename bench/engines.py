@@ -29,13 +29,16 @@ async def engines(folder: Path, report: Report, rounds: int, keys: int, pythons:
             sides["PostgreSQL", version] = await stack.enter_async_context(running_side("onejob", postgresql, python))
         for callers, total in TOTALS.items():
             work: dict[str, Callable[[], Awaitable[Run]]] = {}
+            versions = list(pythons) if callers == 64 else list(pythons)[:1]
             for (store, version), side in sides.items():
+                if version not in versions:
+                    continue
                 name = f"{store} {version}"
                 if store == "PostgreSQL":
                     work[name] = on_server(server, side, callers, total)
                 else:
                     work[name] = lambda side=side: run_side(side, callers, total)  # type: ignore[misc]  # noqa: B023
-            _show(report, callers, await interleave(work, rounds), list(pythons))
+            _show(report, callers, await interleave(work, rounds), versions)
 
 
 def _show(report: Report, callers: int, runs: dict[str, list[Run]], versions: list[str]) -> None:

@@ -41,7 +41,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
         for callers in CALLERS:
             sides: dict[str, Callable[[], Awaitable[Run]]] = {}
             for name, application in applications.items():
-                for case in ("new", "replayed"):
+                for case in _cases(name):
                     sides[f"{case}; {name}"] = _side(folder, application, callers, case)
             _show(report, callers, await interleave(sides, rounds, warm_up=0), list(applications))
 
@@ -70,6 +70,10 @@ async def running_applications(folder: Path, report: Report) -> AsyncIterator[di
         yield applications
 
 
+def _cases(name: str) -> tuple[str, ...]:
+    return ("new",) if name == NONE else ("new", "replayed")
+
+
 def _side(folder: Path, application: Application, callers: int, case: str) -> Callable[[], Awaitable[Run]]:
     turn = 0
 
@@ -85,7 +89,7 @@ def _side(folder: Path, application: Application, callers: int, case: str) -> Ca
 def _show(report: Report, callers: int, runs: dict[str, list[Run]], names: list[str]) -> None:
     connections = f"{callers} connection{'s' * (callers > 1)}"
     for case in ("new", "replayed"):
-        for name in names:
+        for name in (name for name in names if case in _cases(name)):
             measured = runs[f"{case}; {name}"]
             show_http(report, f"{case}, {connections}", name, measured)
             if name != PEER:  # the peer answers concurrent duplicates with 409, so only our failures count

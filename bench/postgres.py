@@ -18,7 +18,7 @@ from .report import REPOSITORY, Report
 CALLERS = {
     1: ((1_000, 400, 200), (2.0, 3.0)),
     16: ((8_000, 800, 480), (0.01, 0.01)),  # these two are published bars
-    64: ((12_800, 960, 640), (10.0, 25.0)),
+    64: ((9_600, 640, 384), (10.0, 25.0)),
 }
 PACKAGES = {"onejob": "onejob", "procrastinate": "procrastinate", "DBOS": "dbos"}
 LINE_BYTES_MAX = 1 << 24
