@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from .bars import SQLITE_OVER_POSTGRESQL
@@ -37,7 +38,7 @@ async def engines(folder: Path, report: Report, rounds: int, keys: int, pythons:
                 if store == "PostgreSQL":
                     work[name] = on_server(server, side, callers, total)
                 else:
-                    work[name] = lambda side=side: run_side(side, callers, total)  # type: ignore[misc]  # noqa: B023
+                    work[name] = partial(run_side, side, callers, total)
             _show(report, callers, await interleave(work, rounds), versions)
 
 

@@ -46,12 +46,12 @@ def _fill_sqlite(path: str, keys: int, kinds: Kinds, template: str) -> None:
     }
     # The id of a record is a prefix that all keys of a scope share, and the key.
     id = f"unhex(hex(substr(old.id, 1, length(old.id) - {len(template)})) || hex(new.key))"
-    key = "lower(hex(randomblob(16)))"
+    key, moment = "lower(hex(randomblob(16)))", f"{FIRST_MS} + n"
     if template == ORDERED_TEMPLATE:
         key = template.replace("0" * 16, "%016d").join(("printf('", "', n)"))
     values = {
-        "record": {"id": id, "key": "new.key", "job_ids": "new.job_id", "holder": "new.job_id"},
-        "job": {"id": "new.job_id", "key": "new.key", "type": kinds.type, "state": kinds.state},
+        "record": {"id": id, "key": "new.key", "job_ids": "new.job_id", "holder": "new.job_id", "created_at": moment},
+        "job": {"id": "new.job_id", "key": "new.key", "type": kinds.type, "state": kinds.state, "created_at": moment},
         "attachment": {"job_id": "new.job_id"},
     }  # fmt: skip
     for table in columns:
@@ -75,13 +75,13 @@ def _fill_sqlite(path: str, keys: int, kinds: Kinds, template: str) -> None:
 
 async def _fill_postgres(url: str, keys: int, kinds: Kinds, template: str) -> None:
     job_id = f"decode(lpad(to_hex({FIRST_MS} + n), 12, '0') || '7000' || left(md5(n::text), 16), 'hex')"
-    key = "md5('key' || n)"
+    key, moment = "md5('key' || n)", f"{FIRST_MS} + n"
     if template == ORDERED_TEMPLATE:
         key = template.replace("0" * 16, "' || lpad(n::text, 16, '0') || '").join("''")
     id = f"substr(old.id, 1, length(old.id) - {len(template)}) || convert_to({key}, 'UTF8')"
     values = {
-        "record": {"id": id, "key": key, "job_ids": job_id, "holder": job_id},
-        "job": {"id": job_id, "key": key, "type": kinds.type, "state": kinds.state},
+        "record": {"id": id, "key": key, "job_ids": job_id, "holder": job_id, "created_at": moment},
+        "job": {"id": job_id, "key": key, "type": kinds.type, "state": kinds.state, "created_at": moment},
         "attachment": {"job_id": job_id},
     }
     db = await asyncpg.connect(url)

@@ -1,13 +1,13 @@
 """Cost of a submission as the store grows, and memory of the gate as the number of keys grows.
 
-A store with 1,000 keys and one with a million are open at the same time and take turns. The small one begins every round
-anew, because it would grow with the rounds; the large one goes on, so that its checkpoints are counted where they fall.
+A store with 1,000 keys and one with a million take turns. The small one is made anew for every round, because it would grow
+with the rounds. Both are opened for a round and closed again: a ledger that has been open for long has more in its memory.
 """
 
 import asyncio
 import random
 import resource
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import count, islice
 from pathlib import Path
@@ -18,7 +18,6 @@ from onejob.clock import SystemClock
 from onejob.core.command import Facts
 from onejob.core.replies import Created, Replayed
 from onejob.engines.gate import GateIdempotencyCache
-from onejob.ledger import Ledger
 from onejob.settings import IdempotencyConfig
 
 from .bars import GROWTH_POSTGRESQL, GROWTH_SQLITE, GROWTH_SQLITE_ORDERED, Bar
@@ -30,6 +29,7 @@ from .submissions import commands, ordered_keys, random_keys, submission
 
 CALLERS = 64
 EACH = 50
+WARM_UP_EACH = 5
 SMALL = 1_000
 PUBLISHED_KEYS = 1_000_000
 _names = count()
@@ -57,14 +57,15 @@ async def _compare(
     report: Report, rounds: int, key_count: int, name: str, bar: Bar, make_url: MakeUrl, *, ordered: bool
 ) -> None:
     keys = ordered_keys("client-8") if ordered else random_keys(random.Random(5))
-    large_url = make_url()
-    await fill(large_url, key_count, ordered=ordered)
-    async with onejob.open(large_url, sweep=False) as large:
-        sides: dict[str, Callable[[], Awaitable[Run]]] = {
-            "small": lambda: _measure_small(make_url, keys, ordered=ordered),
-            "large": lambda: _measure(large, keys),
-        }
-        runs = await interleave(sides, rounds)
+    large = make_url()
+    await fill(large, key_count, ordered=ordered)
+
+    async def measure_small() -> Run:
+        url = make_url()
+        await fill(url, SMALL, ordered=ordered)
+        return await _measure(url, keys)
+
+    runs = await interleave({"small": measure_small, "large": lambda: _measure(large, keys)}, rounds)
     for side, size in (("small", SMALL), ("large", key_count)):
         report.rate(f"{CALLERS} callers, {size:,} keys", f"onejob, {name}", runs[side])
     cost = ratios(runs["small"], runs["large"])  # what the large one costs more, in time
@@ -75,25 +76,22 @@ async def _compare(
         report.bar(f"{name}, cost at {key_count:,} keys / {SMALL:,}", cost.median, most=bar.most)
 
 
-async def _measure_small(make_url: MakeUrl, keys: Iterator[str], *, ordered: bool) -> Run:
-    url = make_url()
-    await fill(url, SMALL, ordered=ordered)
+async def _measure(url: str, keys: Iterator[str]) -> Run:
     async with onejob.open(url, sweep=False) as queue:
-        return await _measure(queue, keys)
 
+        async def submit(share: list[str]) -> None:
+            for key in share:
+                one = submission(key)
+                await queue.submit(one.type, one.input, idempotency_key=key)
 
-async def _measure(queue: Ledger, keys: Iterator[str]) -> Run:
-    async def caller(share: list[str]) -> None:
-        for key in share:
-            one = submission(key)
-            await queue.submit(one.type, one.input, idempotency_key=key)
+        async def submit_all(each: int) -> None:
+            await asyncio.gather(*(submit(list(islice(keys, each))) for _ in range(CALLERS)))
 
-    shares = [list(islice(keys, EACH)) for _ in range(CALLERS)]
-    await caller(list(islice(keys, 20)))  # connects and prepares statements
-    total = CALLERS * EACH
-    begin, cpu = perf_counter(), process_time()
-    await asyncio.gather(*(caller(share) for share in shares))
-    return Run(total / (perf_counter() - begin), (process_time() - cpu) / total * 1e6)
+        await submit_all(WARM_UP_EACH)  # connects, prepares statements, reads the upper pages of indexes
+        begin, cpu = perf_counter(), process_time()
+        await submit_all(EACH)
+        total = CALLERS * EACH
+        return Run(total / (perf_counter() - begin), (process_time() - cpu) / total * 1e6)
 
 
 async def memory(report: Report, count: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -109,21 +110,23 @@ async def running_service(folder: Path, url: str, python: str = sys.executable) 
 @asynccontextmanager
 async def running_server(command: list[str], folder: Path) -> AsyncIterator[Started]:
     """A process that prints its URL in its first line."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=side_environment(),
-    )
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(START_SECONDS_MAX):
-            url_match = re.search(rb"http://\S+", await process.stdout.readline())
-        assert url_match, f"{' '.join(command[1:])} did not start"
-        yield process, url_match[0].decode()
-    finally:
-        await _stop(process)
+    with tempfile.NamedTemporaryFile("w+", dir=folder, suffix=".log") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=errors, env=side_environment()
+        )
+        try:
+            yield process, await _read_url(process, command, Path(errors.name))
+        finally:
+            await _stop(process)
+
+
+async def _read_url(process: asyncio.subprocess.Process, command: list[str], errors: Path) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(START_SECONDS_MAX):
+        url_match = re.search(rb"http://\S+", await process.stdout.readline())
+    said = await asyncio.to_thread(errors.read_text, errors="replace")
+    assert url_match, f"{' '.join(command[1:])} did not start: {said.strip()[-300:]}"
+    return url_match[0].decode()
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -67,7 +67,7 @@ async def interleave(
     """Run every side once per round, in an order that is reversed each round. The first rounds are not counted."""
     measured: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(rounds + warm_up):
-        for name in reversed(sides) if number % 2 else sides:
+        for name in reversed(list(sides)) if number % 2 else list(sides):
             found = await sides[name]()
             if number >= warm_up:
                 measured[name].append(found)

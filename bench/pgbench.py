@@ -64,8 +64,10 @@ def _inserts(server: Server, url: str) -> Callable[[], Awaitable[Run]]:
         rate, count = re.search(r"tps = ([\d.]+)", output), re.search(r"actually processed: (\d+)", output)
         assert rate
         assert count
-        spent = (_children_seconds() - ours, database_seconds(server) - before)
-        return Run(float(rate[1]), *(seconds / int(count[1]) * 1e6 for seconds in spent))
+        each_us = 1e6 / int(count[1])
+        return Run(
+            float(rate[1]), (_children_seconds() - ours) * each_us, (database_seconds(server) - before) * each_us
+        )
 
     return run
 

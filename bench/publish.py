@@ -1,8 +1,10 @@
 """Results as tables and plots: `docs/benchmarks.md`, and what `make bench` leaves in `build/bench`.
 
-`python -m bench.publish` makes the published page again from its results, after a change of this file.
+`python -m bench.publish` makes the published page again from its results, after a change of this file;
+`python -m bench.publish build/bench/results.json` publishes the last run.
 """
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -252,4 +254,4 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    publish(load_results(DOCS / FOLDER / RESULTS_FILE))
+    publish(load_results(Path(sys.argv[1]) if sys.argv[1:] else DOCS / FOLDER / RESULTS_FILE))

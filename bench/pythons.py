@@ -6,7 +6,10 @@ from pathlib import Path
 
 from .report import REPOSITORY
 
-NEEDED = "apsw, asyncpg, httptools, msgspec, prometheus_client, uvicorn, uvloop"
+CHECK = (
+    "import apsw, asyncpg, httptools, jwt, msgspec, prometheus_client, uvicorn, uvloop\n"
+    "from importlib.metadata import version\nversion('onejob')"
+)
 INSTALL_SECONDS_MAX = 300
 
 
@@ -23,15 +26,16 @@ def find_pythons(other: str | None) -> dict[str, str]:
 
 def _prepare(python: str, version: str) -> str:
     """An interpreter with the packages that serving needs: this one, or else a virtual environment of it below build/."""
-    if subprocess.run([python, "-c", f"import {NEEDED}"], capture_output=True, check=False).returncode == 0:
+    if subprocess.run([python, "-c", CHECK], capture_output=True, check=False).returncode == 0:
         return python
     folder = REPOSITORY / "build" / "bench" / f"python{version}"
     program = folder / "bin" / "python"
     if not program.exists():
         _run([python, "-m", "venv", str(folder)])
+    install = [str(program), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     requirements = REPOSITORY / "requirements" / "serve.txt"
-    options = ["-qq", "--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
-    _run([str(program), "-m", "pip", "install", *options, "-r", str(requirements)])
+    _run([*install, "--require-hashes", "--only-binary", ":all:", "-r", str(requirements)])
+    _run([*install, "--no-deps", "--no-build-isolation", "-e", str(REPOSITORY)])
     return str(program)
 
 
