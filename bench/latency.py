@@ -29,7 +29,7 @@ LIBRARY, SERVICE, MIDDLEWARE = "library", "HTTP service", "middleware"
 # Submissions of a closed load: about a second of each.
 TOTALS = {"onejob": 6_400, "procrastinate": 640, "DBOS": 320}
 PACKAGES = {"procrastinate": "procrastinate", "DBOS": "dbos"}
-SECONDS_MIN, SECONDS_MAX = 0.8, 4.0
+SECONDS_MIN, SECONDS_MAX = 0.6, 4.0
 COUNT_MIN = 220  # requests of a round
 P999_COUNT_MIN = 1_000
 

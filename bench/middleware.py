@@ -41,7 +41,7 @@ async def middleware(folder: Path, report: Report, rounds: int) -> None:
         for callers in CALLERS:
             sides: dict[str, Callable[[], Awaitable[Run]]] = {}
             for name, application in applications.items():
-                for case in _cases(name):
+                for case in _cases(name, callers):
                     sides[f"{case}; {name}"] = _side(folder, application, callers, case)
             _show(report, callers, await interleave(sides, rounds, warm_up=0), list(applications))
 
@@ -70,8 +70,8 @@ async def running_applications(folder: Path, report: Report) -> AsyncIterator[di
         yield applications
 
 
-def _cases(name: str) -> tuple[str, ...]:
-    return ("new",) if name == NONE else ("new", "replayed")
+def _cases(name: str, callers: int) -> tuple[str, ...]:
+    return ("new",) if name == NONE or callers == 1 else ("new", "replayed")
 
 
 def _side(folder: Path, application: Application, callers: int, case: str) -> Callable[[], Awaitable[Run]]:
@@ -89,7 +89,7 @@ def _side(folder: Path, application: Application, callers: int, case: str) -> Ca
 def _show(report: Report, callers: int, runs: dict[str, list[Run]], names: list[str]) -> None:
     connections = f"{callers} connection{'s' * (callers > 1)}"
     for case in ("new", "replayed"):
-        for name in (name for name in names if case in _cases(name)):
+        for name in (name for name in names if case in _cases(name, callers)):
             measured = runs[f"{case}; {name}"]
             show_http(report, f"{case}, {connections}", name, measured)
             if name != PEER:  # the peer answers concurrent duplicates with 409, so only our failures count
@@ -97,12 +97,12 @@ def _show(report: Report, callers: int, runs: dict[str, list[Run]], names: list[
     if PEER not in names:
         return
     for name in (SQLITE, POSTGRESQL):
-        for case in ("new", "replayed"):
+        for case in _cases(name, callers):
             ratio = ratios(runs[f"{case}; {name}"], runs[f"{case}; {PEER}"])
             bar = BARS.get((callers, name))
             if case == "new" and bar is not None:
                 report.judge(bar, ratio)
-            elif case == "replayed" and callers > 1:
+            elif case == "replayed":
                 report.bar(f"{connections}, {case}, {name} / peer", ratio.median, least=REPLAYED_MIN)
             else:
                 # With one caller each response waits for the disk; Redis does not write to disk.

@@ -17,7 +17,19 @@ from bench.bars import BARS, Bar
 from bench.fill import fill
 from bench.measure import Run, Spread, interleave, percentile, processor_seconds, ratios
 from bench.open_loop import offer
-from bench.publish import DOCS, FOLDER, PAGE, RESULTS_FILE, load_results, make_plots, render, replace_results
+from bench.publish import (
+    BEGIN,
+    DOCS,
+    END,
+    FOLDER,
+    PAGE,
+    RESULTS_FILE,
+    load_results,
+    make_plots,
+    render,
+    replace_results,
+    write_files,
+)
 from bench.report import LatencyResult, PageResult, Report
 
 ROOT = Path(__file__).parents[1]
@@ -146,11 +158,26 @@ def test_a_report_becomes_tables_and_plots() -> None:
 
 
 def test_the_published_page_is_made_from_its_results() -> None:
-    results = load_results(DOCS / FOLDER / RESULTS_FILE)
     page = PAGE.read_text(encoding="utf-8")
+    if not (DOCS / FOLDER / RESULTS_FILE).exists():
+        assert "No run is published here yet" in page
+        return
+    results = load_results(DOCS / FOLDER / RESULTS_FILE)
     assert page == replace_results(page, results), "run `python -m bench.publish`"
     for name, plot in make_plots(results).items():
         assert (DOCS / FOLDER / name).read_text(encoding="utf-8") == plot, "run `python -m bench.publish`"
+
+
+def test_publishing_writes_results_that_make_the_same_page(tmp_path: Path) -> None:
+    results = make_report().results
+    write_files(results, tmp_path)
+    loaded = load_results(tmp_path / RESULTS_FILE)
+    page = f"# Benchmarks\n{BEGIN}\nold\n{END}\nend\n"
+    published = replace_results(page, loaded)
+    assert "old" not in published
+    assert published.endswith(f"{END}\nend\n")
+    assert published == replace_results(published, results)
+    assert {file.name for file in tmp_path.iterdir()} == {RESULTS_FILE, *make_plots(results)}
 
 
 async def test_a_benchmark_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
