@@ -31,6 +31,10 @@ from bench.publish import (
     write_files,
 )
 from bench.report import LatencyResult, PageResult, Report
+from bench.submissions import commands, insert_raw, open_raw_connection
+from onejob.core.command import Facts
+from onejob.core.facts import KINDS, Kind
+from onejob.engines.codec import columns, fact_to_row
 
 ROOT = Path(__file__).parents[1]
 RATIO = Bar("ours / theirs", least=2, want=4)
@@ -136,6 +140,19 @@ async def test_a_filled_store_knows_its_keys(tmp_path: Path, ordered: bool) -> N
         assert len({job.key for job in jobs}) == 100
         with pytest.raises(onejob.IdempotencyConflict):  # all have the input of the first
             await queue.submit("charge_customer", {"other": 1}, idempotency_key=jobs[50].key)
+
+
+def test_rows_written_by_hand_are_those_of_the_engine(tmp_path: Path) -> None:
+    (command,) = commands(iter(["by-hand"]), 1)
+    db = open_raw_connection(tmp_path / "hand.db")
+    insert_raw(db, [command], 1_000)
+    facts = {KINDS[type(fact)]: fact for fact in command.decide(Facts(), 1_000).puts}
+    for kind in (Kind.RECORD, Kind.JOB):
+        (row,) = db.execute(f"SELECT * FROM {kind.name}")
+        assert dict(zip(columns(kind), row, strict=True)) == dict(
+            zip(columns(kind), fact_to_row(facts[kind]), strict=True)
+        )
+    db.close()
 
 
 def test_a_report_becomes_tables_and_plots() -> None:
