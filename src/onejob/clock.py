@@ -28,6 +28,13 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS
 
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def thread_cpu(self) -> float:
+        """Seconds of processor time of this thread."""
+        return time.thread_time()
+
     def sleep(self, seconds: float) -> None:
         """Block this thread."""
         time.sleep(seconds)

@@ -314,6 +314,52 @@ def decide_batch(
     return replies
 
 
+class OptimisticInsert(NamedTuple):
+    """A batch decided as if none of its facts existed, and what the INSERT must verify for that to be true."""
+
+    replies: list[AnyReply]
+    changes: Changes
+    absent: dict[Kind, list[bytes]]
+    preconditions: tuple[list[Any], ...]  # ids, tenants and bodies of policies that must exist; empty: none
+
+
+def decide_optimistic_insert(
+    commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int
+) -> OptimisticInsert | None:
+    """Decide as if no fact existed; None unless an INSERT of the changes proves it."""
+    working = empty_working_set(footprints)
+    replies = decide_batch(commands, footprints, working, now, preconditions_checked_later=True)
+    changes = working.changes()
+    created = {fact.id for inserts in changes.inserts.values() for fact in inserts}
+    named = {f.record for f in footprints}.union(*[f.jobs for f in footprints])
+    named.discard(b"")
+    if not created or not named <= created or changes.updates or changes.deletes or changes.trims:
+        return None
+    return OptimisticInsert(replies, changes, _ids_assumed_absent(footprints, created), _expected_policies(footprints))
+
+
+def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
+    """Ids that the decisions assumed absent and that are not inserted, so that no unique index proves it."""
+    assumed = {
+        Kind.STREAM: {f.stream for f in footprints},
+        Kind.USAGE: {f.usage for f in footprints},
+        Kind.POLICY: {f.policy for f in footprints},
+        Kind.MEMO: {f.memo for f in footprints},
+    }
+    present = created | {b""}  # empty bytes name no fact
+    return {kind: sorted(ids - present) for kind, ids in assumed.items() if not ids <= present}
+
+
+def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
+    """The policies that the preconditions name, as columns: ids, tenants, bodies."""
+    expected = {
+        (f.precondition.policy_id, f.tenant, f.precondition.expected_body)
+        for f in footprints
+        if f.precondition is not None
+    }
+    return tuple(map(list, zip(*expected, strict=True)))
+
+
 def execute_isolating_failures(
     execute: Callable[[Sequence[Command[Any]]], list[AnyReply]],
     commands: Sequence[Command[Any]],

@@ -17,7 +17,7 @@ sent. If the statement had to wait, because another transaction held the key and
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from onejob.core.batch import Changes, WorkingSet, decide_batch, empty_working_set
+from onejob.core.batch import Changes, WorkingSet, decide_batch, decide_optimistic_insert, empty_working_set
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import Kind, split_job_ids
 from onejob.core.lookup import LookUpAnswer
@@ -47,7 +47,6 @@ from .transaction import (
     Statement,
     Steps,
     WriteConflict,
-    decide_optimistic_insert,
     load_steps,
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from onejob.core.batch import Changes, WorkingSet, decide_batch
+from onejob.core.batch import Changes, OptimisticInsert, WorkingSet, decide_batch, decide_optimistic_insert
 from onejob.core.command import Command, Footprint
 from onejob.core.facts import Kind
 from onejob.core.replies import AnyReply
@@ -30,9 +30,7 @@ from .transaction import (
     STAMP_LAG_MS_MAX,
     WRITE_CONFLICTS_MAX,
     LoadedBatch,
-    OptimisticInsert,
     WriteConflict,
-    decide_optimistic_insert,
     load_steps,
     save_steps,
 )

@@ -17,13 +17,10 @@ from onejob.core.batch import (
     FootprintViolation,
     LoadRequest,
     WorkingSet,
-    decide_batch,
-    empty_working_set,
     load_facts,
 )
-from onejob.core.command import Command, Footprint
+from onejob.core.command import Footprint
 from onejob.core.facts import Kind
-from onejob.core.replies import AnyReply
 from onejob.engines.codec import fact_from_row
 
 from .statements import (
@@ -149,46 +146,3 @@ def _check_counts(bound: BoundParts, counts: Sequence[Any]) -> None:
             if part.action == "absent":
                 raise WriteConflict("a fact that was absent was created in the meantime")
             raise FootprintViolation("a fact was changed by another transaction in the middle of this one")
-
-
-class OptimisticInsert(NamedTuple):
-    """A batch decided as if none of its facts existed, and what the INSERT must verify for that to be true."""
-
-    replies: list[AnyReply]
-    changes: Changes
-    absent: dict[Kind, list[bytes]]
-    preconditions: tuple[list[Any], ...]  # ids, tenants and bodies of policies that must exist; empty: none
-
-
-def decide_optimistic_insert(
-    commands: Sequence[Command[Any]], footprints: Sequence[Footprint], now: int
-) -> OptimisticInsert | None:
-    """Decide as if no fact existed; None unless an INSERT of the changes proves it."""
-    working = empty_working_set(footprints)
-    replies = decide_batch(commands, footprints, working, now, preconditions_checked_later=True)
-    changes = working.changes()
-    created = {fact.id for inserts in changes.inserts.values() for fact in inserts}
-    named = {id for f in footprints for id in (f.record, *f.jobs) if id}
-    if not created or not named <= created or changes.updates or changes.deletes or changes.trims:
-        return None
-    return OptimisticInsert(replies, changes, _ids_assumed_absent(footprints, created), _expected_policies(footprints))
-
-
-def _ids_assumed_absent(footprints: Sequence[Footprint], created: set[bytes]) -> dict[Kind, list[bytes]]:
-    """Ids that the decisions assumed absent and that are not inserted, so that no unique index proves it."""
-    assumed: dict[Kind, set[bytes]] = {kind: set() for kind in Kind}
-    for f in footprints:
-        for kind, id in ((Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, f.policy), (Kind.MEMO, f.memo)):
-            if id and id not in created:
-                assumed[kind].add(id)
-    return {kind: sorted(ids) for kind, ids in assumed.items() if ids}
-
-
-def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]:
-    """The policies that the preconditions name, as columns: ids, tenants, bodies."""
-    expected = {
-        (f.precondition.policy_id, f.tenant, f.precondition.expected_body)
-        for f in footprints
-        if f.precondition is not None
-    }
-    return tuple(map(list, zip(*expected, strict=True)))
