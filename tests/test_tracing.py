@@ -21,7 +21,8 @@ from onejob.clock import FakeClock
 from onejob.errors import IdempotencyConflict, Invalid
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.ledger.parse import LABELS_BYTES_MAX, Submission
+from onejob.core.submit import LABELS_BYTES_MAX
+from onejob.ledger.parse import Submission
 from onejob.tracing import Tracing, format_traceparent
 from onejob.worker import JobLogFilter, add_job_context, current_job
 from tests.support.app_server import serve_app

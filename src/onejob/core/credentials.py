@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version, unexpired_policy
-from .identity import NAME_CHARS_MAX, api_key_user, checked_name, decode_base64url, encode_base64url
+from .identity import NAME_CHARS_MAX, SYSTEM_TENANT, api_key_user, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
@@ -32,6 +32,7 @@ POLICY_BODY_BYTES_MAX = 16_384
 ABSENT = 0  # as an expected version: the policy must not exist
 
 API_KEY_POLICY_PREFIX = "apikey:"
+GATE_KEY_POLICY_PREFIX = "gate/"  # of the system tenant; see gate_keys.py
 _TENANT_CACHE_MAX = 1024
 _TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # characters of at most four bytes each, in base64
 _API_KEY_PATTERN = re.compile(
@@ -325,9 +326,16 @@ class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         policy = facts.policy
         if policy is None:
             return Step(Maintained(False, now))
+        if is_gate_key(policy):
+            return Step(Refused(Reason.NOT_ALLOWED, "a gate key is never deleted; revoke it on its engine", now))
         if self.expected_version not in (None, policy.version):
             return Step(_stale_refusal(policy.version, now))
         return Step(Maintained(True, now), drops=(policy,))
+
+
+def is_gate_key(policy: Policy) -> bool:
+    """True for the credential of a gate: it is revoked and stays, so that no gate can remove another's."""
+    return policy.tenant == SYSTEM_TENANT and policy.name.startswith(GATE_KEY_POLICY_PREFIX)
 
 
 def _stale_refusal(version: int, now: int) -> Refused:

@@ -37,6 +37,7 @@ from .sites import is_site_delivery, runs_elsewhere
 from .states import CLAIMABLE_STATES, ENDED_STATES, Delivery, JobState, Move, is_allowed, state_after
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
+RETENTION_MS_MAX = 3650 * 24 * 3600 * 1000
 LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 24 * 3600 * 1000

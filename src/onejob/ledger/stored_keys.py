@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from onejob.core.facts import Policy, Record
 from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT
@@ -85,6 +86,14 @@ class StoredKeyTenants:
     async def _load(self) -> tuple[dict[str, _Listed], int]:
         policy, now = await load_policy(self._engine, SYSTEM_TENANT, STORED_KEYS_POLICY_NAME)
         return {} if policy is None else decode_body(policy, dict[str, _Listed]), now
+
+
+def list_for_tenants(policy: Policy, tenants: Sequence[str]) -> Policy:
+    """The list as somebody may see it who acts for these tenants alone."""
+    listed = decode_body(policy, dict[str, _Listed])
+    return replace(
+        policy, body=json.encode({name: listed[name] for name in (_EVERY_TENANT, *tenants) if name in listed})
+    )
 
 
 async def find_stored_keys(
