@@ -17,15 +17,16 @@ from onejob.clock import Clock
 from onejob.core.command import Command
 from onejob.core.credentials import GATE_KEY_POLICY_PREFIX, DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.errors import Invalid
+from onejob.core.facts import Kind, Policy
 from onejob.core.gate_keys import GateKey
 from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME, Forget
-from onejob.core.replies import AnyReply, KeySettled, PolicyFound
+from onejob.core.replies import AnyReply, KeySettled, Missing, PolicyFound
 from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, LedgerSettings, Query
+from onejob.engine import Engine, LedgerSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
@@ -34,6 +35,7 @@ from onejob.ids import SystemIds
 from onejob.ledger.maintenance import Sweeper
 from onejob.ledger.runtime import READY_POLICY_NAME
 from onejob.ledger.stored_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
+from onejob.ledger.workers import WORKER_POLICY_PREFIX
 from onejob.wire.codec import (
     Malformed,
     TenantRefused,
@@ -258,7 +260,7 @@ class ManagerIdempotencyLedger:
             raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {commands_max} commands; send fewer")
         parsed = (_SITE_CODEC if key.is_site else self._codec).decode_commands(body)
         refused = {n: refusal for n, one in enumerate(parsed) if (refusal := _refusal(one, key)) is not None}
-        commands = [command for n, command in enumerate(parsed) if n not in refused] if refused else parsed
+        commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
         results: list[Any] = await self._batcher.execute_each([self._with_grace(command) for command in commands])
         if key.tenants:
             results = [_for_tenants(result, key) for result in results]
@@ -271,9 +273,12 @@ class ManagerIdempotencyLedger:
         query = self._codec.decode_query(body)
         if isinstance(query, NotUnderstood):
             raise RequestError(STATUS_UNAVAILABLE, query.message)
-        if key.is_site or not key.may_act_for(_tenant_of(query)):
+        if key.is_site or not (key.may_act_for(_tenant_of(query)) or _lists_system_policies(query)):
             raise _not_allowed(key)
-        return encode_page(await self._batcher.scan(query))
+        page: Page[Any] = await self._batcher.scan(query)
+        if key.tenants and _lists_system_policies(query):
+            page = replace(page, items=[_without_secrets(policy) for policy in page.items])
+        return encode_page(page)
 
     async def _barrier(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: BarrierRequest = decode_struct(body, BarrierRequest)
@@ -399,14 +404,14 @@ def _is_within_tenant(command: Command[Any]) -> bool:
 
 
 def _is_open_to_all(command: Command[Any]) -> bool:
-    """What every gate needs of the system tenant: to be ready, to purge, and to know who has keys for all types."""
+    """What every gate needs of the system tenant: to be ready, to purge, to know who has keys for all types, and workers."""
     if command.tenant != SYSTEM_TENANT:
         return False
     match command:
         case LookUpJob():
             return command.job_id == _PROBE.job_id
         case LookUpPolicy():
-            return command.policy_id == _STORED_KEYS_ID
+            return True  # `_for_tenants` hides what it must not see
         case SetPolicy():
             ids_and_bytes = {_READY_ID: 0, _ERASURE_ID: ERASURE_BODY_BYTES_MAX}
             return len(command.body) <= ids_and_bytes.get(command.policy_id, -1)
@@ -416,10 +421,25 @@ def _is_open_to_all(command: Command[Any]) -> bool:
 
 
 def _for_tenants(result: Any, key: GateKey) -> Any:
-    """A reply without the names of other tenants."""
-    if isinstance(result, PolicyFound) and result.policy.id == _STORED_KEYS_ID:
+    """A reply without the names of other tenants, and without the secrets of the system tenant."""
+    if not isinstance(result, PolicyFound) or result.policy.tenant != SYSTEM_TENANT:
+        return result
+    if result.policy.id == _STORED_KEYS_ID:
         return replace(result, policy=list_for_tenants(result.policy, key.tenants))
-    return result
+    return result if _is_for_all(result.policy) else Missing(result.at)
+
+
+def _is_for_all(policy: Policy) -> bool:
+    return policy.name.startswith(WORKER_POLICY_PREFIX) or policy.id in (_READY_ID, _ERASURE_ID)
+
+
+def _lists_system_policies(query: Query[Any]) -> bool:
+    return isinstance(query, ListFacts) and query.tenant == SYSTEM_TENANT and query.kind is Kind.POLICY
+
+
+def _without_secrets(policy: Policy) -> Policy:
+    """What is hidden keeps its place, so that pages go on where they ended."""
+    return policy if _is_for_all(policy) else replace(policy, name="", body=b"")
 
 
 def _site_refusal(key: GateKey) -> TenantRefused:
