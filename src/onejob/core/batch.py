@@ -140,8 +140,7 @@ class WorkingSet:
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Apply the changes of one command: all of them, or with an exception none (rule 3)."""
-        tenant = footprint.tenant
-        prefix = tenant_prefix(tenant)
+        tenant, prefix = footprint.tenant, tenant_prefix(footprint.tenant)
         named = (footprint.record, *footprint.jobs, *facts.jobs)
         replaced: list[tuple[Kind, bytes, Any, Fact | None]] = []
         for fact in step.puts:
