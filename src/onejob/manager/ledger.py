@@ -375,7 +375,10 @@ class RateShares:
 def _refusal(command: Command[Any] | NotUnderstood, key: GateKey) -> NotUnderstood | TenantRefused | None:
     """Why a command is not executed; None: it is."""
     if isinstance(command, NotUnderstood):
-        return _site_refusal(key) if key.is_site else command
+        if not key.is_site:
+            return command
+        rule = f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
+        return TenantRefused(f"nothing was done: {rule} ({command.message})")
     # A gate must not make credentials for other gates, under their name or under another.
     if command.tenant == SYSTEM_TENANT and _makes_gate_key(command):
         return TenantRefused("nothing was done: gate keys are made on the engine, not through a gate")
@@ -440,10 +443,6 @@ def _lists_system_policies(query: Query[Any]) -> bool:
 def _without_secrets(policy: Policy) -> Policy:
     """What is hidden keeps its place, so that pages go on where they ended."""
     return policy if _is_for_all(policy) else replace(policy, name="", body=b"")
-
-
-def _site_refusal(key: GateKey) -> TenantRefused:
-    return TenantRefused(f"nothing was done: the credential {key.name!r} of a site may deliver jobs, and nothing else")
 
 
 def _makes_gate_key(command: Command[Any]) -> bool:
