@@ -337,6 +337,15 @@ async def test_a_stranger_is_disconnected_with_the_first_refusal() -> None:
         writer.close()
 
 
+async def test_whoever_was_never_accepted_is_disconnected_whatever_the_refusal() -> None:
+    async with running_manager(MemoryEngine()) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"POST /execute HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 426")
+        writer.close()
+
+
 async def test_one_address_has_few_connections_that_were_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager_server, "STRANGERS_PER_ADDRESS_MAX", 3)
     async with limited_gate() as (engine, _):
