@@ -8,6 +8,7 @@ one point read verifies a key, and a change or a revocation takes effect in all 
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -60,7 +61,8 @@ class Permission(StrEnum):
     FORGET = "forget"
     RESOLVE = "resolve"  # decide about lost jobs, run failed ones again
     ADMINISTER = "administer"  # credentials, limits, purging a tenant
-    SCRAPE = "scrape"  # the metrics of the whole service
+    SCRAPE = "scrape"  # the metrics, without those that name job types of other tenants
+    SCRAPE_ALL = "scrape-all"  # the metrics of all tenants
 
 
 # Who may submit may also read: a replay shows a job.
@@ -78,13 +80,18 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
             Permission.RESOLVE,
         }
     ),
-    Role.ADMIN: frozenset(Permission),
-    Role.METRICS: frozenset({Permission.SCRAPE}),
+    Role.ADMIN: frozenset(Permission) - {Permission.SCRAPE_ALL},
+    Role.METRICS: frozenset({Permission.SCRAPE, Permission.SCRAPE_ALL}),
 }
 
 
 def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
     return permission in _permissions_of(roles)
+
+
+def may_grant(roles: frozenset[Role], granted: Iterable[Role]) -> bool:
+    """True if somebody with these roles may give the others: nobody gives more than he has."""
+    return all(has_permission(roles, permission) for role in granted for permission in ROLE_PERMISSIONS[role])
 
 
 @lru_cache(256)

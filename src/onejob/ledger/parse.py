@@ -16,6 +16,7 @@ from onejob.core.identity import (
     CALLER_TEXT_BYTES_MAX,
     TYPE_QUEUE_SCOPE,
     check_caller_text_size,
+    check_key_owner,
     checked_name,
     parse_job_id,
     policy_id,
@@ -197,6 +198,7 @@ def _build_local_submit(
     scope = resolve_scope(type := checked_name("type", submission.type), submission.scope)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
+    check_key_owner(scope, key or "", caller.actor)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     # The fields of JobSpec by position: 21 arguments by name would take five times as long.
