@@ -1,7 +1,7 @@
 # One command for each thing. Needs make and Python 3.11 or later, nothing else.
 PYTHON ?= python3
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 4
 PYTHONS ?=
 
 BIN := .venv/bin
