@@ -22,7 +22,7 @@ from onejob.engines.bucket.url import ViewMode
 from tests.support.managers import open_remote, running_manager
 from tests.support.object_stores import MemoryObjects, WrappedObjects
 
-from .measure import Report
+from .report import Report
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server
 
 from .database import database_server
-from .measure import Report
 from .postgres import Side, measure_rate, start_side
+from .report import Report
 
 DELAY_SECONDS = 0.02
 ONE_WAY, BOTH_WAYS = "PostgreSQL directly", "through gate and manager"

@@ -11,7 +11,7 @@ import onejob
 from onejob.inside import Inside
 
 from .database import database_server
-from .measure import Report
+from .report import Report
 from .submissions import submission
 
 PAIRS_PER_ROUND = 150

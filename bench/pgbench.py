@@ -2,20 +2,23 @@
 
 import asyncio
 import re
+import resource
 import shutil
-import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from statistics import median
 
 from tests.support.postgres_server import SUPERUSER, Server
 
-from .database import database_server
-from .http import SECONDS, Started, api_key, run_wrk, start_server
-from .measure import Report
+from .bars import HTTP_OVER_PGBENCH
+from .database import database_seconds, running_database
+from .http import Started, api_key, report_failed, run_wrk, running_service, show_http
+from .measure import Run, interleave, ratios
+from .report import Report
 
 PROCESSES = 2
 CONNECTIONS = 64
-LEAST = 0.5
+SECONDS = 2
 TABLE = "CREATE TABLE plain (key text PRIMARY KEY, body text NOT NULL)"
 INSERT = (
     'INSERT INTO plain VALUES (md5(random()::text), \'{"customer": "cus_9s6XKzkNRiz8i3", "amount": 4200}\') '
@@ -28,72 +31,80 @@ async def pgbench(folder: Path, report: Report, rounds: int) -> None:
     if shutil.which("wrk") is None:
         report.row("skipped: wrk is not installed", "-")
         return
-    server = database_server()
-    services: list[Started] = []
-    try:
-        server.init()
-        server.start()
+    async with AsyncExitStack() as stack:
+        server = await asyncio.to_thread(stack.enter_context, running_database())
         url = server.database()
         secret = await api_key(url)
-        services += [await _service(folder / f"pg{number}", url) for number in range(PROCESSES)]
-        await _compare(folder, report, rounds, server, services, secret)
-    finally:
-        for process, _ in services:
-            process.terminate()
-            await process.wait()
-        server.remove()
+        services = []
+        for number in range(PROCESSES):
+            place = folder / f"pg{number}"
+            await asyncio.to_thread(place.mkdir)
+            services.append(await stack.enter_async_context(running_service(place, url)))
+        sides = {"pgbench": _inserts(server, url), "onejob": _requests(folder, server, services, secret)}
+        runs = await interleave(sides, rounds)
+    case = f"new, {CONNECTIONS} connections"
+    report.rate(f"single-row INSERT, {CONNECTIONS} connections", "pgbench", runs["pgbench"])
+    show_http(report, case, f"onejob serve, PostgreSQL, {PROCESSES} processes", runs["onejob"])
+    report_failed(report, case, runs["onejob"])
+    report.judge(HTTP_OVER_PGBENCH, ratios(runs["onejob"], runs["pgbench"]))
 
 
-async def _service(folder: Path, url: str) -> Started:
-    await asyncio.to_thread(folder.mkdir)
-    (folder / "serve.toml").write_text(f'auth = true\nport = 0\nengine = "{url}"\n')
-    return await start_server([sys.executable, "-m", "onejob.cli", "serve", "--config", "serve.toml"], folder)
-
-
-async def _compare(
-    folder: Path, report: Report, rounds: int, server: Server, services: list[Started], secret: str
-) -> None:
-    database = server.database().rpartition("/")[2]
+def _inserts(server: Server, url: str) -> Callable[[], Awaitable[Run]]:
+    database = url.rpartition("/")[2]
     connection_options = ("-h", "127.0.0.1", "-p", str(server.port), "-U", SUPERUSER)
     server.run("psql", *connection_options, "-d", database, "-c", TABLE)
     script = server.folder / "insert.sql"
     script.write_text(INSERT)
     script.chmod(0o644)
-    ours: list[float] = []
-    theirs: list[float] = []
-    p99_ms: list[float] = []
-    cpu_us: list[float] = []
-    for number in range(rounds + 1):
-        options = (
-            "-n",
-            "-M",
-            "prepared",
-            "-c",
-            str(CONNECTIONS),
-            "-j",
-            "2",
-            "-T",
-            str(SECONDS),
-            "-f",
-            str(script),
-        )
+    options = f"-n -M prepared -c {CONNECTIONS} -j 2 -T {SECONDS} -f {script}".split()
+
+    async def run() -> Run:
+        before, ours = database_seconds(server), _children_seconds()
         output = await asyncio.to_thread(server.run, "pgbench", *connection_options, *options, database)
-        rate = re.search(r"tps = ([\d.]+)", output)
+        rate, count = re.search(r"tps = ([\d.]+)", output), re.search(r"actually processed: (\d+)", output)
         assert rate
-        runs = await asyncio.gather(
+        assert count
+        each_us = 1e6 / int(count[1])
+        return Run(
+            float(rate[1]), (_children_seconds() - ours) * each_us, (database_seconds(server) - before) * each_us
+        )
+
+    return run
+
+
+def _requests(folder: Path, server: Server, services: list[Started], secret: str) -> Callable[[], Awaitable[Run]]:
+    turn = 0
+
+    async def run() -> Run:
+        nonlocal turn
+        turn += 1
+        before = database_seconds(server)
+        found = await asyncio.gather(
             *(
-                run_wrk(folder / f"pg{n}", service, CONNECTIONS // PROCESSES, f'"p{n}-{number}-" .. n', secret)
+                run_wrk(
+                    folder / f"pg{n}",
+                    service,
+                    CONNECTIONS // PROCESSES,
+                    f'"p{n}-{turn}-" .. n',
+                    secret,
+                    seconds=SECONDS,
+                )
                 for n, service in enumerate(services)
             )
         )
-        if any(run.failed for run in runs):
-            report.missed.append("responses that were not 2xx")
-        if number:  # the first round creates files and prepares statements
-            theirs.append(float(rate[1]))
-            ours.append(sum(run.rate for run in runs))
-            p99_ms.append(max(run.p99_ms for run in runs))
-            cpu_us.append(sum(run.cpu_us for run in runs) / PROCESSES)
-    report.row("pgbench, single-row INSERT ... ON CONFLICT", f"{median(theirs):,.0f}/s")
-    figures = f"{median(ours):,.0f}/s  p99 {median(p99_ms):.1f} ms  {median(cpu_us):.0f} µs"
-    report.row("onejob over HTTP, authentication on", figures)
-    report.bar("onejob / pgbench", median(a / b for a, b in zip(ours, theirs, strict=True)), least=LEAST)
+        rate = sum(one.rate for one in found)
+        return Run(
+            rate,
+            sum(one.cpu_us * one.rate for one in found) / rate,
+            (database_seconds(server) - before) / (rate * SECONDS) * 1e6,
+            max(one.p99_ms or 0.0 for one in found),
+            sum(one.failed for one in found),
+        )
+
+    return run
+
+
+def _children_seconds() -> float:
+    """Processor time of the programs that have ended, of which pgbench is one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

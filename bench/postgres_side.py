@@ -1,7 +1,9 @@
-"""One side of the comparison on PostgreSQL: `python -m bench.postgres_side NAME URL`.
+"""One side of the comparisons of libraries: `python -m bench.postgres_side NAME URL`.
 
-It reads lines with a number of callers and a number of submissions, and prints submissions per second. Each side has its own
-process, because the threads and pools of a peer would slow down the others.
+It reads lines: `16 800` lets 16 callers make 800 submissions and prints submissions per second and the seconds of
+processor time; `open 500 1.5` makes 500 submissions per second for 1.5 s at random moments, and prints how many were not
+answered in time and the microseconds of each. Each side has its own process, because the threads and pools of a peer would
+slow down the others.
 """
 
 import asyncio
@@ -10,9 +12,10 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import islice
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
+from .open_loop import offer
 from .submissions import random_keys, submission
 
 Submit = Callable[[str], Awaitable[Any]]
@@ -69,23 +72,28 @@ SIDES = {"onejob": onejob_, "procrastinate": procrastinate_, "DBOS": dbos_}
 
 
 async def main(name: str, url: str) -> None:
-    keys = random_keys(random.Random())
+    rng = random.Random()
+    keys = random_keys(rng)
     async with SIDES[name](url) as submit:
         print("ready", flush=True)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            count, total = map(int, line.split())
-            print(await _rate(submit, keys, count, total), flush=True)
+        while line := (await asyncio.to_thread(sys.stdin.readline)).split():
+            match line:
+                case ["open", rate, seconds]:
+                    found = await offer(lambda: submit(next(keys)), float(rate), float(seconds), rng)
+                    print(found.late, *(round(latency * 1e6) for latency in found.latencies), flush=True)
+                case [count, total]:
+                    print(*await _measure(submit, keys, int(count), int(total)), flush=True)
 
 
-async def _rate(submit: Submit, keys: Any, count: int, total: int) -> float:
+async def _measure(submit: Submit, keys: Any, count: int, total: int) -> tuple[float, float]:
     async def caller(share: list[str]) -> None:
         for key in share:
             await submit(key)
 
     shares = [list(islice(keys, total // count)) for _ in range(count)]
-    begin = perf_counter()
+    begin, cpu = perf_counter(), process_time()
     await asyncio.gather(*(caller(share) for share in shares))
-    return total / (perf_counter() - begin)
+    return total / (perf_counter() - begin), process_time() - cpu
 
 
 if __name__ == "__main__":

@@ -6,6 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Redis(NamedTuple):
+    socket: str
+    pid: int
 
 
 def redis_program() -> str | None:
@@ -18,7 +24,7 @@ def redis_program() -> str | None:
 
 
 @asynccontextmanager
-async def run_redis(program: str, folder: Path) -> AsyncIterator[str]:
+async def run_redis(program: str, folder: Path) -> AsyncIterator[Redis]:
     socket = folder / "redis.sock"
     command = [program, "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", str(folder)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
@@ -27,7 +33,8 @@ async def run_redis(program: str, folder: Path) -> AsyncIterator[str]:
             if socket.exists():
                 break
             await asyncio.sleep(0.05)
-        yield str(socket)
+        yield Redis(str(socket), process.pid)
     finally:
         process.terminate()
         await process.wait()
+        socket.unlink(missing_ok=True)  # the next server must not be taken for this one

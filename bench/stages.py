@@ -20,7 +20,8 @@ from onejob.engines.sqlite import SqliteEngine, SqliteStore, WorkerThread
 from onejob.engines.sqlite.schema import read_ledger
 from onejob.settings import IdempotencyConfig
 
-from .measure import Laps, Report, rates
+from .measure import Laps, measure_here, ratios
+from .report import Report
 from .submissions import commands, insert_raw, open_raw_connection, random_keys
 
 BATCH = 64
@@ -88,7 +89,7 @@ async def seam(folder: Path, report: Report, rounds: int) -> None:
     db = open_raw_connection(folder / "hand.db")
     thread = WorkerThread("hand")
     keys = random_keys(random.Random(3))
-    batches = {name: [commands(keys, BATCH) for _ in range(rounds * 20)] for name in ("seam", "hand")}
+    batches = {name: [commands(keys, BATCH) for _ in range((rounds + 1) * 20)] for name in ("seam", "hand")}
 
     async def through_the_seam() -> int:
         for _ in range(20):
@@ -102,10 +103,10 @@ async def seam(folder: Path, report: Report, rounds: int) -> None:
             await thread.call(insert_raw, db, batches["hand"].pop(), SystemClock().wall_ms())
         return 20 * BATCH
 
-    measured = await rates({"hand": written_by_hand, "seam": through_the_seam}, rounds)
-    for name, rate in measured.items():
-        report.row(f"{name}, rows of submissions per second", f"{rate:,.0f}")
-    report.bar("seam / hand", measured["seam"] / measured["hand"], least=0.7)
+    runs = await measure_here({"hand": written_by_hand, "seam": through_the_seam}, rounds)
+    for name, measured in runs.items():
+        report.rate(f"rows of submissions, {name}", "onejob, SQLite", measured)
+    report.bar("seam / hand", ratios(runs["seam"], runs["hand"]).median, least=0.7)
     await engine.aclose()
     await thread.aclose()
     db.close()

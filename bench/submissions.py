@@ -9,12 +9,16 @@ import apsw
 
 from onejob.core.facts import AttachmentKind, Kind
 from onejob.core.submit import Submit
-from onejob.engines.codec import columns
+from onejob.engines.codec import columns, complete_row
 from onejob.engines.sqlite import schema
 from onejob.ids import new_job_id
 from onejob.ledger.parse import Caller, Submission, build_submit
 
 CALLER = Caller()
+REQUEST_BODY = (
+    '{"type": "charge_customer", "input": {"customer": "cus_9s6XKzkNRiz8i3", "amount": 4200, '
+    '"currency": "eur", "lines": [{"sku": "A-100", "quantity": 2}], "note": "charged once"}}'
+)
 _numbers = count()
 
 
@@ -70,9 +74,12 @@ def insert_raw(db: apsw.Connection, batch: list[Submit], now: int) -> None:
          "at_least_once", c.attempts_max, 0, b"", 0, 1, 1, 0, b"", 0, 0, b"", 0, 1, 0, "")
         for c in batch
     ]  # fmt: skip
+    # Columns that were added later have their defaults.
+    record_rest = complete_row(Kind.RECORD, records[0])[len(records[0]) :]
+    job_rest = complete_row(Kind.JOB, jobs[0])[len(jobs[0]) :]
     inputs = [(c.job_id, int(AttachmentKind.INPUT), 0, c.input) for c in batch]
     db.execute("BEGIN IMMEDIATE")
-    db.executemany(_INSERT[Kind.RECORD], records)
-    db.executemany(_INSERT[Kind.JOB], jobs)
+    db.executemany(_INSERT[Kind.RECORD], [(*row, *record_rest) for row in records])
+    db.executemany(_INSERT[Kind.JOB], [(*row, *job_rest) for row in jobs])
     db.executemany(_INPUT, inputs)
     db.execute("COMMIT")

@@ -23,7 +23,8 @@ from onejob.ledger.parse import Caller, build_submit
 from onejob.settings import IdempotencyConfig
 
 from .database import database_server
-from .measure import Laps, Report, Work, rates
+from .measure import Laps, Work, measure_here, ratios
+from .report import Report
 from .submissions import random_keys, submission
 
 CALLERS = 64
@@ -74,14 +75,13 @@ async def _compare(engine_name: str, engine: Engine, report: Report, rounds: int
 
         return work
 
-    measured = await rates({name: side(name) for name in names}, rounds)
+    runs = await measure_here({name: side(name) for name in names}, rounds)
     await gate.aclose()
-    for name, rate in measured.items():
-        report.row(name, f"{rate:,.0f}")
-    report.bar(f"{engine_name}: hot user / many users", measured["hot user"] / measured["many users"], least=0.5)
-    report.bar(
-        f"{engine_name}: many users / without quotas", measured["many users"] / measured["without quotas"], least=0.3
-    )
+    for name, measured in runs.items():
+        report.rate(name, f"onejob, {engine_name}", measured)
+    hot, many, free = (runs[name] for name in names)
+    report.bar(f"{engine_name}: hot user / many users", ratios(hot, many).median, least=0.5)
+    report.bar(f"{engine_name}: many users / without quotas", ratios(many, free).median, least=0.3)
 
 
 async def _limit(gate: Gate, user: str) -> None:

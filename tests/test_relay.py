@@ -13,7 +13,7 @@ from onejob.clock import FakeClock
 from onejob.core.limits import Limits
 from onejob.errors import Unavailable
 from onejob.ledger.parse import Submission
-from onejob.relay import DIALECTS, WINDOW, Relay, RelayCounts
+from onejob.relay import DIALECTS, TABLE_DEFAULT, WINDOW, Relay, RelayCounts
 from tests.support.command_line import ONEJOB, CommandRunner
 from tests.support.outbox import Source, kill_relays
 
@@ -197,3 +197,27 @@ def test_a_relay_connects_again_to_the_database_of_the_application(postgres_url:
 def test_a_relay_that_is_killed_loses_and_doubles_nothing(sqlite_source: Source, tmp_path: Path) -> None:
     """Rows in are jobs out, with kills at random moments while the application goes on writing."""
     kill_relays(sqlite_source, tmp_path, kills=4, rows=120, seed=7)
+
+
+def test_a_row_that_cannot_be_read_is_reported_without_its_payload_and_stops_no_other(
+    tmp_path: Path, ledger: sync.SyncLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "strange.db").touch()
+    for url in (f"sqlite:///{tmp_path / 'strange.db'}", f"sqlite+pysqlite:///{tmp_path / 'strange.db'}"):
+        source = Source(url, "sqlite")
+        insert = f"INSERT INTO {TABLE_DEFAULT} (type, input, idempotency_key, first_tried_at) VALUES"
+        not_utf8 = "CAST(x'22733363726574ff22' AS TEXT)"  # "s3cret and a byte that is no UTF-8
+        source.execute(f"{insert} ('charge', {not_utf8}, 'a', NULL)")
+        source.execute(f"{insert} (x'736563726574', '1', 'b', NULL)")
+        source.execute(f"{insert} ('charge', '1', x'736563726574', NULL)")
+        source.execute(f"{insert} ('charge', 's3cret', 'd', NULL)")
+        source.execute(f"{insert} ('charge', '1', 'e', 'yesterday')")
+        source.execute(f"{insert} ('charge', x'7b7d', 'bytes', NULL)")
+        source.add("last", "{}")
+        relay = Relay(source.table, ledger.submit_prepared, FakeClock())
+        assert relay.run_once() == RelayCounts(submitted=2, failed=5)
+        reasons = [reason for (reason,) in source.rows("failed")]
+        assert len(reasons) == 5
+        assert "s3cret" not in caplog.text + "".join(reasons)
+        source.close()
+    assert {ledger.input(job.id) for job in ledger.jobs()} == {b"{}"}

@@ -7,7 +7,8 @@ relay reads it, submits it under its key and deletes it. The rules of this file:
    because a submission is idempotent: so any number of relays may read one table, and any of them may die.
 2. A key is remembered for 30 days. A row that was first tried so long ago is reported and not sent again: it could
    make a second job.
-3. A row that can never succeed (an invalid input, another body under its key) is reported in the table and left there.
+3. A row that can never succeed (an invalid input, another body under its key) is reported in the table and left there,
+   without its payload.
    A row that is refused for now is tried again later, and keeps no other row waiting.
 """
 
@@ -82,22 +83,34 @@ def checked_table(table: str) -> str:
 
 
 class OutboxRow(NamedTuple):
-    id: int
-    type: str
-    input: str
-    key: str
-    scope: str | None
-    first_tried_at: int | None
+    """A row as it was read. SQLite stores any value in any column, so that only the id is what it should be."""
 
-    @property
-    def submission(self) -> Submission:
+    id: int
+    type: Any
+    input: Any
+    key: Any
+    scope: Any
+    first_tried_at: Any
+
+    def build_submission(self) -> Submission:
+        """Raises Invalid, without a word of the payload, if a column holds something else than the table asks for."""
+        scope = None if self.scope is None else _checked_text("scope", self.scope)
+        # Encoders that return bytes are common: they are JSON as well.
+        data = self.input if isinstance(self.input, bytes) else _checked_text("input", self.input).encode()
         return Submission(
-            type=self.type,
-            input=Raw(self.input.encode()),
-            idempotency_key=self.key,
+            type=_checked_text("type", self.type),
+            input=Raw(data),
+            idempotency_key=_checked_text("idempotency_key", self.key),
             idempotency_ttl=WINDOW,
-            scope=self.scope,
+            scope=scope,
         )
+
+
+def _checked_text(column: str, value: object) -> str:
+    if not isinstance(value, str):
+        kind = "bytes" if isinstance(value, (bytes, memoryview)) else type(value).__name__
+        raise Invalid(column, f"the column {column} holds {kind}, not text in UTF-8; correct it")
+    return value
 
 
 class RelayCounts(NamedTuple):
@@ -173,16 +186,22 @@ class Relay:
 
     def _relay(self, row: OutboxRow) -> RelayCounts:
         now_ms = self._clock.wall_ms()
+        try:
+            submission = row.build_submission()
+        except Invalid as error:
+            return self._fail(row, str(error))
         if row.first_tried_at is None:
             self.outbox.mark_tried(row, now_ms)
-        elif not 0 <= now_ms - row.first_tried_at < (WINDOW - _MARGIN) // timedelta(milliseconds=1):
+        elif not isinstance(row.first_tried_at, int) or not 0 <= now_ms - row.first_tried_at < (
+            WINDOW - _MARGIN
+        ) // timedelta(milliseconds=1):
             return self._fail(
                 row,
                 "first tried about 30 days ago or in the future, so that its key may be forgotten; see whether its job "
                 "exists, then delete the row, or set first_tried_at and failed to NULL",
             )
         try:
-            self._submit(row.submission)
+            self._submit(submission)
         except OnejobError as error:
             match classify_refusal(error):
                 case Refusal.LASTING:
@@ -241,6 +260,7 @@ class SqliteDatabase:
         self._connection = sqlite3.connect(
             f"file:{path}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
+        self._connection.text_factory = _decode_text
 
     def placeholder(self, number: int) -> str:
         return f"?{number}"
@@ -250,6 +270,18 @@ class SqliteDatabase:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _decode_text(data: bytes) -> str | bytes:
+    """SQLite does not check that a text is UTF-8. The row of one that is not is reported; the others are read."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _set_text_factory(connection: Any, _: object) -> None:
+    connection.text_factory = _decode_text
 
 
 class PostgresDatabase:
@@ -317,10 +349,12 @@ class MysqlDatabase:
 class SqlAlchemyDatabase:
     def __init__(self, url: str) -> None:
         try:
-            from sqlalchemy import create_engine
+            from sqlalchemy import create_engine, event
         except ModuleNotFoundError:
             raise Invalid("from", f"{url.partition(':')[0]} needs SQLAlchemy and its driver; install them") from None
         self._engine = create_engine(url, isolation_level="AUTOCOMMIT")
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _set_text_factory)
 
     def placeholder(self, number: int) -> str:
         return f":p{number}"

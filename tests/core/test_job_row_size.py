@@ -14,9 +14,9 @@ from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, Actor, c
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
-from onejob.core.submit import Submit, new_job
+from onejob.core.submit import LABELS_BYTES_MAX, Submit, new_job
 from onejob.core.work import PROGRESS_BYTES_MAX, VERB_KEYS_MAX, Extend, end_job, progress_bytes_max
-from onejob.ledger.parse import LABELS_BYTES_MAX, Caller, Submission, build_submit
+from onejob.ledger.parse import Caller, Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX
 
 LARGE_NUMBER = 253_402_300_799_999  # the last millisecond that can be shown

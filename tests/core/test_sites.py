@@ -53,7 +53,7 @@ from onejob.core.sites import (
 )
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
-from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve
+from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve, Start
 from tests.core.world import ACTOR, FINGERPRINT, JOB, JOB2, KEY, NOW, RECORD_ID, SCOPE, TENANT, USAGE_ID, USER, World
 
 FRA, IAD = delivery_job_ids(JOB, 2)
@@ -134,6 +134,18 @@ def test_a_job_that_runs_elsewhere_cannot_be_claimed_started_finished_or_run_aga
     assert world.job().state is JobState.FAILED
     rerun = Resolve(tenant=TENANT, job_id=JOB, resolution=Resolution.RERUN, actor=ACTOR)
     assert isinstance(world.execute(rerun), Refused)
+
+
+def test_a_delivery_that_is_claimed_cannot_be_started_by_who_knows_its_token() -> None:
+    world = submitted_world()
+    assert isinstance(world.execute(Claim(tenant=TENANT, job_id=FRA, holder=b"me")), Claimed)
+    for holder in (b"thief", b"me"):
+        reply = world.execute(Start(tenant=TENANT, job_id=FRA, token=1, holder=holder))
+        assert isinstance(reply, Refused)
+        assert reply.reason is Reason.NOT_ALLOWED
+    finish = Finish(tenant=TENANT, job_id=FRA, token=1, holder=b"thief", outcome=FinishOutcome.SUCCESS, actor=ACTOR)
+    assert isinstance(world.execute(finish), Refused)
+    assert isinstance(report(world, FRA, JobState.SUCCESS), Finished), "it is still the sender's"
 
 
 def test_a_listed_home_runs_the_job_itself() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -347,10 +348,12 @@ async def test_nobody_reads_a_replica_that_is_being_made_again(tmp_path: Path) -
             engine._must_reopen = True
             engine._replica.state = engine._replica.state._replace(position=position)  # as it was when it was confirmed
 
-            def forget() -> None:
+            def run_after_reset(*args: Any) -> Any:
                 engine._replica.state = engine._replica.state._replace(position=0)
+                engine._replica.run_at = run_at  # type: ignore[method-assign]
+                return run_at(*args)
 
-            asyncio.get_running_loop().call_soon(forget)
+            run_at, engine._replica.run_at = engine._replica.run_at, run_after_reset  # type: ignore[assignment,method-assign]
 
     engine._confirm = confirm_and_discard  # type: ignore[method-assign]
     await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from itertools import count
-from threading import Lock
+from threading import Event, Lock
 
 import pytest
 
@@ -28,8 +28,34 @@ async def test_large_bodies_are_parsed_one_at_a_time_off_the_event_loop() -> Non
         with lock:
             running -= 1
 
-    await asyncio.gather(*(run_in_thread_if_large(INLINE_BYTES_MAX + 1, parse) for _ in range(8)))
+    await asyncio.gather(*(run_in_thread_if_large("acme", INLINE_BYTES_MAX + 1, parse) for _ in range(8)))
     assert most == 1
+
+
+async def test_tenants_have_their_large_bodies_parsed_in_turn() -> None:
+    parsed: list[str] = []
+    is_first_begun, may_go_on = Event(), Event()
+
+    def parse(tenant: str, *, pause: Pause) -> None:
+        is_first_begun.set()
+        may_go_on.wait(10)
+        parsed.append(tenant)
+        if len(parsed) == 5:
+            raise ValueError("the fifth is broken")
+
+    def run(tenant: str) -> asyncio.Task[None]:
+        return asyncio.create_task(run_in_thread_if_large(tenant, INLINE_BYTES_MAX + 1, parse, tenant))
+
+    tasks = [run("busy") for _ in range(5)]
+    await asyncio.to_thread(is_first_begun.wait, 10)
+    tasks += [run("other"), run("third"), run("other"), run("left")]
+    await asyncio.sleep(0)
+    tasks.pop().cancel()
+    await asyncio.sleep(0)
+    may_go_on.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert parsed == ["busy", "busy", "other", "third", "busy", "other", "busy", "busy"]
+    assert [isinstance(one, ValueError) for one in results].count(True) == 1
 
 
 def test_work_on_a_large_text_pauses_often() -> None:

@@ -1,6 +1,7 @@
 """Metrics, readiness, statistics, and the published idempotency policy."""
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from onejob.clock import FakeClock, SystemClock
 from onejob.codes import HTTP_API_CODES
 from onejob.core.credentials import DropPolicy, Role, SetPolicy
 from onejob.core.facts import Kind
+from onejob.core.identity import Actor
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.submit import TTL_MS_DEFAULT
 from onejob.engines import gate
@@ -29,7 +31,7 @@ from onejob.ledger import Ledger, runtime, stored_keys
 from onejob.ledger.api_keys import ApiKeys
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
-from tests.support.app_server import serve_app
+from tests.support.app_server import Client, serve_app
 from tests.support.recording_engine import RecordingEngine
 from tests.support.serve_process import ServeProcess, run_serve_process
 
@@ -344,3 +346,34 @@ async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Le
     assert rules["inProgress"]["waitSecondsMax"] == 0  # as this ledger was opened
     assert [one["code"] for one in rules["errors"]] == list(HTTP_API_CODES)
     assert {one["status"] for one in rules["errors"] if one["code"] == "CONFLICT"} == {422}
+
+
+async def read_metrics(client: Client, credential: bytes) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{client.port}/metrics")
+    request.add_header("Authorization", credential.decode().partition(": ")[2])
+    with await asyncio.to_thread(urllib.request.urlopen, request) as response:
+        return str(response.read().decode())
+
+
+async def test_the_metrics_of_an_administrator_name_no_job_types_of_other_tenants(queue: onejob.Ledger) -> None:
+    acme = queue.acting_as(tenant="acme", user="u", actor=Actor.user("u"))
+    other = queue.acting_as(tenant="other", user="u", actor=Actor.user("u"))
+    for ledger, type in ((acme, "own-type"), (other, "secret-type")):
+        await ledger.submit(type)
+        (attempt,) = await ledger.claim(type, start=True)
+        await ledger.finish(attempt)
+    admin, scraper = [
+        b"authorization: Bearer " + (await ApiKeys(acme).create(role, roles=[role])).text.encode()
+        for role in (Role.ADMIN, Role.METRICS)
+    ]
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
+        seen = await read_metrics(client, admin)
+        assert 'onejob_jobs{state="success",type="own-type"} 1.0' in seen
+        assert "onejob_submissions_total" in seen
+        assert "secret-type" not in seen
+        assert "onejob_attempts_total" not in seen
+        seen = await read_metrics(client, scraper)
+        assert 'onejob_jobs{state="success",type="secret-type"} 1.0' in seen
+        assert 'onejob_attempts_total{end="success",type="secret-type"} 1.0' in seen
+        body = {"name": "mine", "roles": ["submitter", "metrics"]}
+        assert (await client.post("/api/api-keys", body, admin)).status == 403, "nobody gives more than he has"

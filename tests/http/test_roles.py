@@ -12,13 +12,13 @@ from onejob.ledger.parse import Caller
 from .auth_server import AuthServer, bearer, run_auth_server, token
 
 PERMISSIONS = """
-           submit  read  oversee  inspect  cancel  work  forget  resolve  administer  scrape
-submitter  yes     yes   no       no       yes     no    no      no       no          no
-worker     no      yes   no       no       no      yes   no      no       no          no
-operator   yes     yes   yes      yes      yes     no    yes     yes      no          no
-admin      yes     yes   yes      yes      yes     yes   yes     yes      yes         yes
-metrics    no      no    no       no       no      no    no      no       no          yes
-unheard    no      no    no       no       no      no    no      no       no          no
+           submit  read  oversee  inspect  cancel  work  forget  resolve  administer  scrape  scrape-all
+submitter  yes     yes   no       no       yes     no    no      no       no          no      no
+worker     no      yes   no       no       no      yes   no      no       no          no      no
+operator   yes     yes   yes      yes      yes     no    yes     yes      no          no      no
+admin      yes     yes   yes      yes      yes     yes   yes     yes      yes         yes     no
+metrics    no      no    no       no       no      no    no      no       no          yes     yes
+unheard    no      no    no       no       no      no    no      no       no          no      no
 """
 
 

@@ -12,6 +12,7 @@ from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import JwtConfig, ServiceConfig
+from onejob.ledger import sessions
 from onejob.ledger.api_keys import ApiKeys, NewKey
 from tests.support.app_server import Client, HttpResponse, serve_app
 
@@ -163,3 +164,22 @@ async def test_without_authentication_nobody_signs_in(queue: onejob.Ledger) -> N
         assert (await sign_in(client, "x")).status == 403
         asked = await client.get("/api/session")
         assert (asked.body["authentication"], asked.body["name"]) == (False, "local")
+
+
+async def test_an_api_key_has_a_bounded_number_of_sessions_and_the_oldest_makes_room(
+    client: Client, key: NewKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
+    cookies = [cookie_of(await sign_in(client, key.text)) for _ in range(5)]
+    found = [(await client.get("/api/session", cookie)).status for cookie in cookies]
+    assert found == [401, 401, 200, 200, 200]
+
+
+async def test_a_failed_sign_in_counts_for_the_client_and_not_for_its_proxy(queue: onejob.Ledger) -> None:
+    config = ServiceConfig(auth=True, trusted_proxies=("127.0.0.1",), failed_logins_per_minute=1)
+    async with serve_app(HttpApp(queue, config=config)) as client:
+
+        async def fail(address: bytes) -> int:
+            return (await sign_in(client, "nonsense", *own_page(), b"x-forwarded-for: " + address)).status
+
+        assert [await fail(b"192.0.2.1"), await fail(b"192.0.2.1"), await fail(b"192.0.2.2")] == [401, 429, 401]

@@ -13,21 +13,23 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.facts import Job, Kind
 from onejob.core.identity import format_job_id
-from onejob.core.sites import DELIVERY_MS_DEFAULT, Sites
+from onejob.core.sites import DELIVERY_MS_DEFAULT, Sites, site_type
 from onejob.core.states import JobState
-from onejob.engine import LedgerSettings
+from onejob.core.submit import Submit
+from onejob.engine import LedgerSettings, ListJobs
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.remote import RemoteEngine, TenantRefused
+from onejob.engines.remote import RemoteEngine
 from onejob.errors import IdempotencyConflict, Invalid
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig, SiteConfig, SitesConfig
 from onejob.http.site_delivery import SiteSender, site_delivery
-from onejob.ids import SystemIds
+from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from onejob.manager.gate_keys import GateKeys
 from onejob.settings import IdempotencyConfig, exposed_secrets, load_service_config
+from onejob.wire.codec import TenantRefused
 from tests.support.app_server import serve_app
 from tests.support.managers import running_manager
 from tests.support.relay import Relay, running_relay
@@ -255,6 +257,38 @@ async def test_the_credential_of_a_site_may_deliver_and_nothing_else() -> None:
             await engine.aclose()
         with pytest.raises(Invalid, match="tenants"):
             await GateKeys(site.store, SystemIds(), actor="client:a").create("x", is_site=True)
+
+
+async def test_a_job_that_is_no_delivery_ends_as_failed_and_stops_no_other() -> None:
+    async with running_home() as home:
+        gate = home.ledger.runtime.gate
+        for input in (b"null", b"{", b'{"site":"fra"}'):
+            await gate.execute(
+                [
+                    Submit(
+                        job_id=new_job_id(),
+                        tenant="aaa",
+                        type=site_type("fra"),
+                        input=input,
+                        actor="client:a",
+                        user="u",
+                    )
+                ]
+            )
+        job_id = await home.submit()
+        await home.deliver()
+        assert await home.states(job_id) == {"fra": "pending", "iad": "pending"}
+        page = await gate.scan(ListJobs(tenant="aaa"))
+        assert [job.state for job in page.items] == [JobState.FAILED] * 3
+
+
+async def test_large_inputs_are_delivered_in_several_requests() -> None:
+    async with running_home() as home:
+        for n in range(6):
+            await home.ledger.submit("charge", "x" * 1_000_000, idempotency_key=f"k{n}", sites=["iad"])
+        await home.deliver()
+        assert len(home.sites[1].jobs()) == 6
+        assert sum(b"/execute" in request for request in home.sites[1].relay.requests) >= 2
 
 
 async def test_a_wrong_credential_is_shown_and_a_corrected_file_is_read(tmp_path: Path) -> None:

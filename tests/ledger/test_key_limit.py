@@ -95,3 +95,20 @@ async def test_without_a_limit_any_number_of_keys_is_accepted(queue: onejob.Ledg
 def test_an_absurd_limit_of_live_keys_is_refused(absurd: int) -> None:
     with pytest.raises(Invalid, match="live_keys_max is a whole number"):
         onejob.open("memory://", live_keys_max=absurd)
+
+
+async def test_a_stored_key_is_adopted_by_no_further_scope_beyond_the_limit(
+    limited: onejob.Ledger, clock: FakeClock
+) -> None:
+    await limited.store_idempotency_key("stored", "job-elsewhere")
+    assert (await limited.submit("known", idempotency_key="stored")).job_id == "job-elsewhere"
+    await fill(limited, clock)
+    assert (await limited.submit("known", idempotency_key="stored")).job_id == "job-elsewhere"
+    for refused in (
+        limited.submit("other", idempotency_key="stored"),
+        limited.check_or_reserve("other", idempotency_key="stored"),
+    ):
+        with pytest.raises(SubmissionRefused, match="live keys"):
+            await refused
+    assert (await limited.dry_run("other", idempotency_key="stored")).outcome is Outcome.REFUSED
+    assert len(await limited.keys(limit=100)) == ALLOWED + 2

@@ -9,7 +9,7 @@ import pytest
 import onejob
 from onejob.clock import FakeClock
 from onejob.core.facts import Kind
-from onejob.core.identity import SYSTEM_TENANT, Actor
+from onejob.core.identity import CALLBACK_TYPE, SYSTEM_TENANT, Actor
 from onejob.core.states import JobState
 from onejob.engine import ListFacts
 from onejob.errors import NotAllowed
@@ -199,3 +199,17 @@ async def test_whoever_sees_only_its_own_jobs_gets_no_overview(queue: onejob.Led
     for ask in (ann.overview, lambda: ann.count_matching(JobFilter(type="x"))):
         with pytest.raises(NotAllowed):
             await ask()
+
+
+async def test_an_act_on_many_jobs_leaves_their_callbacks_alone_unless_it_names_them(queue: onejob.Ledger) -> None:
+    receipts = [await queue.submit("charge", n, callback="https://example.com/ends") for n in range(2)]
+    for _ in receipts:
+        await run_one(queue, "charge")
+    await queue.submit("charge")
+    pending = JobFilter(state=JobState.PENDING)
+    assert await queue.count_matching(pending) == (1, False)
+    result = await queue.act_on_matching(BulkAction.CANCEL, pending)
+    assert (result.matched, result.changed, result.errors) == (1, 1, [])
+    callbacks = JobFilter(state=JobState.PENDING, type=CALLBACK_TYPE)
+    assert await queue.count_matching(callbacks) == (2, False)
+    assert (await queue.act_on_matching(BulkAction.CANCEL, callbacks)).changed == 2

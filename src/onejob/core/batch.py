@@ -6,8 +6,9 @@ transaction. The rules of this file:
 1. Facts are loaded and locked kind by kind in the order of `Kind`, each kind sorted, and following goes only forward
    (record, jobs, usage). So no two batches deadlock.
 2. The commands of a batch see each other's effects in order, as if each had been executed alone.
-3. A command changes only what its footprint names, in its own tenant, from the version it was shown. A command that
-   breaks this rule, or cannot be decided, is answered with a `Defect` and changes nothing; the others go on.
+3. A command changes only what its footprint names, in its own tenant, from the version it was shown; and an id that it
+   writes begins with its tenant. A command that breaks this rule, or cannot be decided, is answered with a `Defect` and
+   changes nothing; the others go on.
 4. A batch that fails for a reason other than the store is executed again one command at a time.
 
 Every submission passes through here, so the functions below avoid calls and objects that a batch can do without.
@@ -28,10 +29,12 @@ from .command import (
     precondition_failed,
 )
 from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
+from .identity import tenant_prefix
 from .replies import AnyReply, Defect
 
 _NO_FACTS = Facts()
 _KINDS = tuple(Kind)
+_JOB = Kind.JOB
 
 
 class FootprintViolation(Exception):
@@ -137,7 +140,7 @@ class WorkingSet:
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Apply the changes of one command: all of them, or with an exception none (rule 3)."""
-        tenant = footprint.tenant
+        tenant, prefix = footprint.tenant, tenant_prefix(footprint.tenant)
         named = (footprint.record, *footprint.jobs, *facts.jobs)
         replaced: list[tuple[Kind, bytes, Any, Fact | None]] = []
         for fact in step.puts:
@@ -146,6 +149,8 @@ class WorkingSet:
             is_named = fact.id in named or _is_named_outside_jobs(fact.id, footprint, facts)
             if not is_named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
                 raise FootprintViolation("a put outside the footprint, or outside the tenant")
+            if kind is not _JOB and not fact.id.startswith(prefix):
+                raise FootprintViolation("a put under an id that belongs to another tenant")
             if fact.version != (1 if old is None else old.version + 1):
                 raise FootprintViolation("a put that does not follow the version it was shown")
             replaced.append((kind, fact.id, old, fact))
@@ -293,6 +298,8 @@ def decide_batch(
     for command, footprint in zip(commands, footprints, strict=True):
         try:
             assert len(footprint.jobs) <= JOBS_MAX
+            if footprint.tenant != command.tenant:
+                raise FootprintViolation("a footprint of another tenant")
             if footprint.not_after and now > footprint.not_after:
                 replies.append(arrived_too_late(now))
                 continue

@@ -11,6 +11,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from .facts import FORMAT, Attachment, AttachmentKind, Fact, Job, Memo, Policy, Record, Stream, Usage, unexpired_policy
+from .identity import tenant_prefix
 from .replies import Reason, Refused
 
 R_co = TypeVar("R_co", covariant=True)
@@ -74,6 +75,13 @@ class Footprint(Struct, frozen=True, gc=False):
     precondition: Precondition | None = None
     memo: bytes = b""
     not_after: int = 0  # on the engine's time; 0: no limit
+
+    def is_within_tenant(self) -> bool:
+        """True if every id belongs to the tenant. The ids of jobs are random and begin with nothing in particular."""
+        credential = b"" if self.precondition is None else self.precondition.policy_id
+        ids = (self.record, self.stream, self.usage, self.policy, self.memo, credential)
+        prefix = tenant_prefix(self.tenant)
+        return all(id.startswith(prefix) for id in ids if id)
 
 
 class Facts(Struct, frozen=True, gc=False):

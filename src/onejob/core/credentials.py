@@ -8,6 +8,7 @@ one point read verifies a key, and a change or a revocation takes effect in all 
 """
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
@@ -21,7 +22,7 @@ from msgspec.structs import replace
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version, unexpired_policy
-from .identity import NAME_CHARS_MAX, api_key_user, checked_name, decode_base64url, encode_base64url
+from .identity import NAME_CHARS_MAX, SYSTEM_TENANT, api_key_user, checked_name, decode_base64url, encode_base64url
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
@@ -32,6 +33,7 @@ POLICY_BODY_BYTES_MAX = 16_384
 ABSENT = 0  # as an expected version: the policy must not exist
 
 API_KEY_POLICY_PREFIX = "apikey:"
+GATE_KEY_POLICY_PREFIX = "gate/"  # of the system tenant; see gate_keys.py
 _TENANT_CACHE_MAX = 1024
 _TENANT_CHARS_MAX = -(-NAME_CHARS_MAX * 4 * 4 // 3)  # characters of at most four bytes each, in base64
 _API_KEY_PATTERN = re.compile(
@@ -59,7 +61,8 @@ class Permission(StrEnum):
     FORGET = "forget"
     RESOLVE = "resolve"  # decide about lost jobs, run failed ones again
     ADMINISTER = "administer"  # credentials, limits, purging a tenant
-    SCRAPE = "scrape"  # the metrics of the whole service
+    SCRAPE = "scrape"  # the metrics, without those that name job types of other tenants
+    SCRAPE_ALL = "scrape-all"  # the metrics of all tenants
 
 
 # Who may submit may also read: a replay shows a job.
@@ -77,13 +80,18 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
             Permission.RESOLVE,
         }
     ),
-    Role.ADMIN: frozenset(Permission),
-    Role.METRICS: frozenset({Permission.SCRAPE}),
+    Role.ADMIN: frozenset(Permission) - {Permission.SCRAPE_ALL},
+    Role.METRICS: frozenset({Permission.SCRAPE, Permission.SCRAPE_ALL}),
 }
 
 
 def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
     return permission in _permissions_of(roles)
+
+
+def may_grant(roles: frozenset[Role], granted: Iterable[Role]) -> bool:
+    """True if somebody with these roles may give the others: nobody gives more than he has."""
+    return all(has_permission(roles, permission) for role in granted for permission in ROLE_PERMISSIONS[role])
 
 
 @lru_cache(256)
@@ -325,9 +333,16 @@ class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         policy = facts.policy
         if policy is None:
             return Step(Maintained(False, now))
+        if is_gate_key(policy):
+            return Step(Refused(Reason.NOT_ALLOWED, "a gate key is never deleted; revoke it on its engine", now))
         if self.expected_version not in (None, policy.version):
             return Step(_stale_refusal(policy.version, now))
         return Step(Maintained(True, now), drops=(policy,))
+
+
+def is_gate_key(policy: Policy) -> bool:
+    """True for the credential of a gate: it is revoked and stays, so that no gate can remove another's."""
+    return policy.tenant == SYSTEM_TENANT and policy.name.startswith(GATE_KEY_POLICY_PREFIX)
 
 
 def _stale_refusal(version: int, now: int) -> Refused:

@@ -11,13 +11,19 @@ import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from .credentials import KEY_ID_CHARS, Secret, rotated_secrets, secret_digest, secret_valid_until
+from .credentials import (
+    GATE_KEY_POLICY_PREFIX,
+    KEY_ID_CHARS,
+    Secret,
+    rotated_secrets,
+    secret_digest,
+    secret_valid_until,
+)
 from .errors import Invalid
 from .facts import NewerFormat
 from .identity import checked_name
 
 GATE_KEY_PREFIX = "ojg_"
-POLICY_PREFIX = "gate/"
 TENANTS_MAX = 100
 
 _TEXT = re.compile(rf"{GATE_KEY_PREFIX}([0-9a-f]{{{KEY_ID_CHARS}}})\.([A-Za-z0-9_-]{{43}})")
@@ -61,7 +67,7 @@ def parse_gate_key(text: str) -> ParsedGateKey | None:
 def gate_key_policy_name(key_id: str) -> str:
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
         raise Invalid("gate key", f"the id of a gate key is {KEY_ID_CHARS} hex digits; send it as it is listed")
-    return POLICY_PREFIX + key_id
+    return GATE_KEY_POLICY_PREFIX + key_id
 
 
 def new_gate_key(

@@ -31,6 +31,8 @@ TYPE_QUEUE_SCOPE = "type:queue"
 API_KEY_USER_PREFIX = "api_key:"  # the namespace of the users that are API keys; no token may claim a user in it
 CALLBACK_TYPE = "onejob.callback"  # see callback.py; only the service creates and runs these jobs
 SITE_TYPE_PREFIX = "onejob.site."  # see sites.py; the same
+SCHEDULE_SCOPE = "schedule"  # of the keys of ticks, `NAME@2026-11-17T02:00:00Z`
+SCHEDULE_ACTOR = "system:schedule"  # no credential has an actor of the system
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
 SYSTEM_TENANT = ""  # owns what belongs to no tenant; no caller can name it
 SLOT_NONCE_BYTES = 16
@@ -40,6 +42,7 @@ SLOT_NONCE_BYTES = 16
 # stored must be valid in all.
 FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_TICK_KEY = re.compile(r".*@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.DOTALL | re.ASCII)
 _UUID_REGEX = re.compile(UUID_PATTERN)
 _RESERVATION_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{48}")
 _TENANT_BYTES = 12
@@ -119,9 +122,27 @@ def checked_name(what: str, text: str) -> str:
     """The name of a tenant, user, type or scope, if it is 1 to 100 printable characters."""
     if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
-    if text in RESERVED_NAMES or text.startswith(SITE_TYPE_PREFIX):
+    if text in RESERVED_NAMES or is_service_type(text):
         raise Invalid(what, f"{text!r} is reserved; choose another {what}")
     return text
+
+
+def is_service_type(type: str) -> bool:
+    """True for the types of the jobs that the service creates for itself and runs itself: callbacks, deliveries to sites."""
+    return type == CALLBACK_TYPE or type.startswith(SITE_TYPE_PREFIX)
+
+
+def is_tick_key(scope: str, key: str) -> bool:
+    """True for the key of a schedule's tick."""
+    return scope == SCHEDULE_SCOPE and _TICK_KEY.fullmatch(key) is not None
+
+
+def check_key_owner(scope: str, key: str, actor: str) -> None:
+    """Refuse the key of a tick to all but the scheduler: who took it first would silence the schedule."""
+    if scope == SCHEDULE_SCOPE and actor != SCHEDULE_ACTOR and is_tick_key(scope, key):
+        raise Invalid(
+            "key", f"keys like {key!r} in the scope {scope!r} belong to the scheduler; choose another key or scope"
+        )
 
 
 def api_key_user(name: str) -> str:

@@ -11,6 +11,7 @@ from msgspec import json
 
 from .callback import callback_job_id
 from .command import CommandData, Facts, Footprint, Step
+from .credentials import is_gate_key
 from .facts import (
     CONFLICTS_MAX,
     KINDS,
@@ -210,7 +211,8 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
-        named: list[Fact | None] = [facts.record, facts.stream, facts.usage, facts.policy, facts.memo]
+        policy = None if facts.policy is None or is_gate_key(facts.policy) else facts.policy
+        named: list[Fact | None] = [facts.record, facts.stream, facts.usage, policy, facts.memo]
         job_ids = facts.record.job_ids if facts.record is not None else b""
         # A job whose record may not have expired goes with that record, or the key would name a deleted job.
         jobs = (job for job in facts.jobs.values() if job.id in job_ids or not job.key or now > job.keep_until)

@@ -5,18 +5,31 @@
    submission has not arrived, so that a late copy of that finds it.
 3. A key that names another job at the site is a final answer: that job is neither taken for this one nor cancelled.
 4. Nothing is decided by the clock of a site. Windows are durations, and the home counts its own time.
+5. A site checks what it is sent as if a caller had submitted it there: the credential of another data centre vouches for
+   its tenants, not for the values in a command.
 """
 
 from hashlib import sha256
 from typing import Final
 
-from msgspec import json
+from msgspec import DecodeError, Raw, json
 from msgspec.structs import replace
 
 from .callback import callback_job_id
 from .command import Facts, Footprint, Step
-from .facts import Fact, Job
-from .identity import SITE_TYPE_PREFIX
+from .errors import Invalid
+from .facts import JOB_ID_BYTES, Fact, Job, Record, is_live
+from .fingerprint import INPUT_BYTES_MAX
+from .identity import (
+    SITE_TYPE_PREFIX,
+    Actor,
+    ActorKind,
+    check_caller_text_size,
+    checked_name,
+    record_id,
+    resolve_scope,
+)
+from .key import checked_key
 from .lookup import LookUpJob
 from .replies import (
     AnyReply,
@@ -27,6 +40,7 @@ from .replies import (
     Found,
     InProgress,
     Missing,
+    Reason,
     Refused,
     Rejected,
     Released,
@@ -34,6 +48,7 @@ from .replies import (
 )
 from .sites import (
     ANSWER_CHARS_MAX,
+    DELIVERY_MS_MAX,
     OTHER_JOB,
     REFUSED,
     UNKNOWN,
@@ -45,34 +60,122 @@ from .sites import (
     runs_elsewhere,
 )
 from .states import ENDED_STATES, JobState, Move, is_allowed, state_after
-from .submit import ExistingKeyReply, Submit
-from .work import RELEASE_DIGEST, RETENTION_MS, JobHolderCommand, end_job, released_job, to_storable_text
+from .submit import (
+    ATTEMPTS_MAX,
+    LABELS_BYTES_MAX,
+    PRIORITY_MAX,
+    TIMEOUT_MS_MAX,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+    ExistingKeyReply,
+    Submit,
+)
+from .timestamps import to_utc
+from .work import (
+    RELEASE_DIGEST,
+    RETENTION_MS,
+    RETENTION_MS_MAX,
+    JobHolderCommand,
+    end_job,
+    released_job,
+    to_storable_text,
+)
 
 DELAY_MS_MIN: Final = 500
 DELAY_MS_MAX: Final = 15_000
 ACTOR: Final = "system:sites"
+SITE_TTL_MS_MAX: Final = TTL_MS_MAX + 2 * DELIVERY_MS_MAX  # of a key at a site: it outlives every delivery
 _DIGEST_BYTES: Final = 8
+_FINGERPRINT_BYTES_MAX: Final = 64
 
 
 class CancelAtSite(Submit, frozen=True, gc=False, kw_only=True):
-    """Cancel a job at a site, whether its submission has arrived there or not. Another job under the key stays as it is."""
+    """Cancel a job at a site, whether its submission has arrived there or not. Every other job stays as it is."""
 
     retention_ms: int = RETENTION_MS
 
+    @property
+    def footprint(self) -> Footprint:
+        plain = super().footprint
+        jobs = dict.fromkeys((*plain.jobs, callback_job_id(self.job_id)))
+        return replace(plain, jobs=tuple(jobs), follow_usage=True)
+
     def decide(self, facts: Facts, now: int) -> Step[Cancelled | Created | ExistingKeyReply]:  # type: ignore[override]  # a job that was created is cancelled
         own = facts.jobs.get(self.job_id)  # its key may have been forgotten, and name another job since
+        if own is not None and not self._made(own, facts.record, now):
+            return Step(Refused(Reason.NOT_ALLOWED, "the id names a job that this delivery has not made", now))
         step = super().decide(facts, now) if own is None else Step(Created(own, own.keep_until, now))
         if not isinstance(step.reply, Created):
             return step
         job = step.reply.job
         if not is_allowed(job.state, Move.CANCEL):
             return Step(Cancelled(job, False, now))
-        end = end_job(job, None, now, move=Move.CANCEL, actor=self.actor, retention_ms=self.retention_ms)
+        end = end_job(
+            job,
+            facts.usage,
+            now,
+            move=Move.CANCEL,
+            actor=self.actor,
+            retention_ms=self.retention_ms,
+            callback=facts.jobs.get(callback_job_id(job.id)),
+        )
         if not step.puts:  # it had arrived
             return Step(Cancelled(end.job, True, now), end.puts, attachments=end.attachments, trims=end.trims)
         cancelled = replace(end.job, version=1)
         puts: tuple[Fact, ...] = tuple(cancelled if fact.id == job.id else fact for fact in step.puts)
         return Step(Cancelled(cancelled, True, now), puts, attachments=(*step.attachments, *end.attachments))
+
+    def _made(self, job: Job, record: Record | None, now: int) -> bool:
+        """True if the submission of this delivery made the job. A live key that names the job has its fingerprint, too."""
+        if (job.type, job.scope, job.key, job.user) != (self.type, self.scope, self.key, self.user):
+            return False
+        names_job = record is not None and is_live(record, now) and record.job_id == job.id
+        return not names_job or record.fingerprint == self.fingerprint  # type: ignore[union-attr]  # it names the job
+
+
+def check_delivered(command: Submit) -> None:
+    """Refuse a submission from another data centre that `command_for_site` would not have made; raises Invalid."""
+    extras = (command.callback, command.precondition, command.sites, command.reservation, command.key_limit)
+    if any(extras) or command.usage_id or command.policy_id or command.cost:
+        raise Invalid("delivery", "a delivered job has no callback, sites, limits or cost of its own; leave them out")
+    type, scope, key, user = command.type, command.scope, checked_key(command.key), command.user
+    if checked_name("type", type) and scope != resolve_scope(type, None):
+        checked_name("scope", scope)
+    owners = ("", checked_name("user", user))
+    if command.key != key or command.record_id not in [record_id(command.tenant, scope, key, one) for one in owners]:
+        raise Invalid("key", "the record of a delivered job is that of its tenant, scope and key; correct it")
+    if len(command.job_id) != JOB_ID_BYTES or not 1 <= len(command.fingerprint) <= _FINGERPRINT_BYTES_MAX:
+        raise Invalid("delivery", f"a delivered job has an id of {JOB_ID_BYTES} bytes, and a fingerprint; correct it")
+    if Actor.parse(command.actor).kind is ActorKind.SYSTEM:
+        raise Invalid("actor", "the actor of a delivered job is a user or a client; correct it")
+    check_caller_text_size(command.tenant, type, scope, key, command.actor, user, labels=command.labels)
+    _check_numbers(command)
+    _check_json(command)
+
+
+def _check_numbers(command: Submit) -> None:
+    bounds = (
+        ("priority", command.priority, -PRIORITY_MAX, PRIORITY_MAX),
+        ("attempts", command.attempts_max, 1, ATTEMPTS_MAX),
+        ("timeout", command.timeout_ms, 0, TIMEOUT_MS_MAX),
+        ("window", command.ttl_ms, TTL_MS_MIN, SITE_TTL_MS_MAX),
+        ("retention", getattr(command, "retention_ms", 0), 0, RETENTION_MS_MAX),
+    )
+    for what, value, least, most in bounds:
+        if not least <= value <= most:
+            raise Invalid(what, f"the {what} of a delivered job is {least} to {most}; correct it")
+    to_utc(command.run_at)
+
+
+def _check_json(command: Submit) -> None:
+    if len(command.input) > INPUT_BYTES_MAX or len(command.labels) > LABELS_BYTES_MAX:
+        raise Invalid("delivery", "the input or the labels of a delivered job are too large; make them smaller")
+    try:
+        command.input.decode()
+        json.decode(command.input, type=Raw)
+        json.decode(command.labels or b"{}", type=dict[str, str])
+    except (DecodeError, ValueError, RecursionError):
+        raise Invalid("delivery", "input and labels of a delivered job are JSON; correct them") from None
 
 
 def command_for_site(
@@ -102,7 +205,7 @@ def command_for_site(
         fingerprint=delivery.fingerprint,
         actor=home.actor,
         user=home.user,
-        ttl_ms=delivery.ttl_ms,
+        ttl_ms=min(delivery.ttl_ms, SITE_TTL_MS_MAX),
     )
 
 

@@ -14,12 +14,12 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from .command import Step
 from .errors import Invalid
-from .facts import U64, Attachment, AttachmentKind, Fact, Job, Record
+from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Job, Record
 from .identity import SITE_TYPE_PREFIX
 from .replies import Created
 from .states import ENDED_STATES, JobState, Move
@@ -59,6 +59,15 @@ class SiteDelivery(Struct, frozen=True):
     attempts_max: int
     deliver_until: int  # afterwards the submission is not sent again
     follow_until: int  # afterwards nothing is sent
+
+
+def decode_delivery(input: bytes) -> SiteDelivery | None:
+    """The input of a delivery job; None if it is none that a submission has made."""
+    try:
+        delivery = json.decode(input, type=SiteDelivery)
+    except (DecodeError, ValueError):
+        return None
+    return delivery if len(delivery.job_id) == JOB_ID_BYTES and 1 <= delivery.deliveries <= SITES_MAX else None
 
 
 class SiteAnswer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

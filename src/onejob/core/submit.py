@@ -20,6 +20,10 @@ from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, R
 TTL_MS_DEFAULT = 24 * 3600 * 1000
 TTL_MS_MIN = 1000
 TTL_MS_MAX = 365 * 24 * 3600 * 1000
+LABELS_BYTES_MAX = 512
+PRIORITY_MAX = 1000
+ATTEMPTS_MAX = 100
+TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
 
 # Module constants for the hot path: looking up a member of an enum costs more than building a fact.
 _INPUT = AttachmentKind.INPUT

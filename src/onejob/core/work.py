@@ -16,7 +16,9 @@
    callback job ready and records the event.
 6. Cancel and resolve (which includes rerun) may carry a key. The job keeps the last 8 of them with what they did, so that a
    retry changes nothing and gets the same answer. They are kept apart from the worker's holder. Refusals are not kept.
-7. Of the events the first 8 and the last 24 are stored; the others are only counted.
+7. A claimed job may be started by another holder than the one that claimed it: a message of a broker carries id and token. Jobs
+   that the service runs itself have no such messages, and nobody starts them but by claiming them.
+8. Of the events the first 8 and the last 24 are stored; the others are only counted.
 """
 
 import re
@@ -30,13 +32,14 @@ from msgspec.structs import force_setattr, replace
 from .callback import callback_job_id, release_callback_job
 from .command import CommandData, Facts, Footprint, Step, Trim
 from .facts import U64, Attachment, AttachmentKind, Fact, Job, Usage, next_version
-from .identity import CALLER_TEXT_BYTES_MAX, format_job_id
+from .identity import CALLER_TEXT_BYTES_MAX, format_job_id, is_service_type
 from .quota import QuotaRequest, charge, reservations_without_job, spending_changes, updated_usage
 from .replies import Cancelled, Claimed, Extended, Finished, Missing, Reason, Refused, Released, Resolved, Started
 from .sites import is_site_delivery, runs_elsewhere
 from .states import CLAIMABLE_STATES, ENDED_STATES, Delivery, JobState, Move, is_allowed, state_after
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
+RETENTION_MS_MAX = 3650 * 24 * 3600 * 1000
 LEASE_MS_DEFAULT = 60_000
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 24 * 3600 * 1000
@@ -132,6 +135,8 @@ class Start(JobHolderCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
+        if is_service_type(job.type):
+            return Step(Refused(Reason.NOT_ALLOWED, "the service itself runs this job; claim another one", now))
         if job.state is JobState.RUNNING and self.holds_lease(job, now):
             return Step(Started(job, now))
         if job.state is not JobState.PENDING or job.token != self.token or now > job.lease_until:

@@ -181,6 +181,11 @@ def render_metrics(families: Iterable[MetricFamily]) -> bytes:
     return generate_latest(registry)
 
 
+def without_job_types(families: Iterable[MetricFamily]) -> list[MetricFamily]:
+    """The families whose samples name no job types: a process counts the attempts of all tenants together."""
+    return [family for family in families if not any("type" in sample.labels for sample in family.samples)]
+
+
 def _gate_metrics(stats: Stats) -> Iterator[Metric]:
     gate = stats.gate
     entries = GaugeMetricFamily("onejob_gate_entries", "Entries of the gate's cache by kind", labels=("kind",))
@@ -236,6 +241,11 @@ def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
         waits.add_metric((type,), _cumulative_buckets(bounds, one.waits.counts), one.waits.total_seconds)
         runs.add_metric((type,), _cumulative_buckets(bounds, one.runs.counts), one.runs.total_seconds)
     yield from (ends, expiries, waits, runs)
+    yield CounterMetricFamily(
+        "onejob_schedule_conflicts",
+        "Ticks that made no job because their key has another job or input",
+        stats.schedule_conflicts,
+    )
     deliveries = {CALLBACK_ENDS[end]: stats.callbacks.get(end, 0) for end in CALLBACK_ENDS}
     yield _counter_family("onejob_callbacks", "Deliveries of webhook callbacks by end", "end", deliveries)
 
@@ -251,7 +261,7 @@ def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricF
         ages.append(MetricSample("onejob_oldest_ready_seconds", {"type": type}, age))
     counted = (now - counts.at) / 1000 if counts.at else 0.0
     return [
-        MetricFamily("onejob_jobs", "Jobs in the store by type and state, of all tenants", "gauge", jobs),
+        MetricFamily("onejob_jobs", "Jobs in the store by type and state", "gauge", jobs),
         MetricFamily("onejob_ready_jobs", "Jobs that wait for a worker, by type", "gauge", ready),
         MetricFamily("onejob_oldest_ready_seconds", "How long the oldest of them has waited, by type", "gauge", ages),
         MetricFamily(

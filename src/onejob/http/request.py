@@ -1,9 +1,11 @@
 """A request: its credential, headers, query, and its body, which is read and decoded within limits."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -41,8 +43,44 @@ DECODE_CACHE_MAX = 1024
 
 _DEFAULT_LIMITS = ServiceConfig()
 _MEMBERS_DECODER = json.Decoder(dict[str, Raw])
-# One thread: with more, the event loop would have to wait for the interpreter lock behind each of them.
-_LARGE_BODIES = ThreadPoolExecutor(1, thread_name_prefix="onejob-large-bodies")
+
+
+class LargeBodies:
+    """Runs CPU-bound work on large bodies in one thread; the tenants that wait have their turns one after the other.
+
+    With more threads the event loop would have to wait for the interpreter lock behind each of them.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="onejob-large-bodies")
+        self._lock = Lock()
+        self._waiting: dict[
+            str, deque[tuple[Future[Any], Callable[[], Any]]]
+        ] = {}  # by tenant, in the order of their turns
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.setdefault(tenant, deque()).append((future, work))
+        self._executor.submit(self._run_next)
+        return await asyncio.wrap_future(future)
+
+    def _run_next(self) -> None:
+        with self._lock:
+            tenant = next(iter(self._waiting))
+            queue = self._waiting.pop(tenant)
+            future, work = queue.popleft()
+            if queue:
+                self._waiting[tenant] = queue  # behind all others
+        if not future.set_running_or_notify_cancel():
+            return  # nobody waits for it any more
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
+            future.set_exception(error)
+
+
+_LARGE_BODIES = LargeBodies()
 
 
 async def _always_authorized() -> bool:
@@ -178,7 +216,7 @@ class Request:
 
     async def decode_body(self, body_type: type[T]) -> T:
         """The body as a Struct of this type; duplicate members are refused at any depth."""
-        return await decode_data(await self.body(), body_type)
+        return await decode_data(await self.body(), body_type, self.credential.caller.tenant)
 
     async def require_no_body(self) -> None:
         """An empty object is ignored: many clients send one with every POST."""
@@ -223,12 +261,12 @@ def is_retryable(scope: Scope) -> bool:
     return scope["method"] in ("GET", "HEAD") or any(name == HEADER_NAME for name, _ in scope["headers"])
 
 
-async def run_in_thread_if_large(size: int, work: Callable[..., T], *args: Any) -> T:
+async def run_in_thread_if_large(tenant: str, size: int, work: Callable[..., T], *args: Any) -> T:
     """Run CPU-bound work off the event loop when the payload is large; it is given a function `pause`, to be called often."""
     if size <= INLINE_BYTES_MAX:
         return work(*args)
     polite_work = partial(work, *args, pause=RegularPauses())
-    return await asyncio.get_running_loop().run_in_executor(_LARGE_BODIES, polite_work)
+    return await _LARGE_BODIES.run(tenant, polite_work)
 
 
 class RegularPauses:
@@ -248,12 +286,12 @@ class RegularPauses:
             self._until = self._clock.monotonic() + WORK_SECONDS
 
 
-async def decode_data(data: bytes, body_type: type[T]) -> T:
+async def decode_data(data: bytes, body_type: type[T], tenant: str) -> T:
     """A body as a Struct of this type; duplicate members are refused at any depth."""
     if not data and getattr(body_type, "is_optional", False):
         return body_type()
     if len(data) > DECODE_CACHE_BODY_BYTES_MAX:
-        return await run_in_thread_if_large(len(data), _decode_strict, data, body_type)
+        return await run_in_thread_if_large(tenant, len(data), _decode_strict, data, body_type)
     return decode_cached(data, body_type)
 
 

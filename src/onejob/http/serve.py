@@ -237,7 +237,7 @@ def ready_line(config: ServiceConfig, address: str, durability: Durability, work
 
 def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> None:
     """Serve until a signal comes; with an app, run its jobs too."""
-    _raise_open_files_limit()
+    raise_open_files_limit()
     if (workers := worker_count(config)) == 1:
         run_loop(serve(config, app=app, concurrency=concurrency))
         return
@@ -276,7 +276,7 @@ def worker_count(config: ServiceConfig) -> int:
     return min(cores, WORKERS_MAX)
 
 
-def _raise_open_files_limit() -> None:
+def raise_open_files_limit() -> None:
     """Every connection is an open file, and the default soft limit is often low."""
     try:
         import resource

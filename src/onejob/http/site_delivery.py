@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from msgspec import json
-
 from onejob.core.command import Command
 from onejob.core.facts import Job
 from onejob.core.identity import record_id
@@ -25,18 +23,21 @@ from onejob.core.site_delivery import (
     failed_answer,
     unknown_answer,
 )
-from onejob.core.sites import SiteAnswer, SiteDelivery, decode_answer, site_type
+from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, decode_delivery, site_type
 from onejob.engine import Engine, ListBacklogs, ListInputs
 from onejob.engines.gate import Gate
-from onejob.engines.remote import RemoteEngine, TenantRefused
+from onejob.engines.remote import RemoteEngine
 from onejob.errors import OnejobError, PartlyDone, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.ledger import Ledger
 from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.wire.codec import TenantRefused
+from onejob.wire.messages import SITE_BODY_BYTES_MAX
 
 from .config import ServiceConfig, SiteConfig
 
-DELIVERIES_AT_ONCE_MAX = 50  # with the largest inputs they fit into one request
+DELIVERIES_AT_ONCE_MAX = 50
+INPUT_BYTES_AT_ONCE_MAX = SITE_BODY_BYTES_MAX // 2  # of one request
 LEASE_MS = 20_000
 SECONDS_MAX = 10.0  # of a request to a site; it is repeated
 PAUSE_FIRST = 0.1
@@ -113,10 +114,20 @@ class SiteSender:
             page = await self._gate.scan(ListBacklogs(types=self._types, after=after))
             for backlog in page.items:
                 if not backlog.wait_ms:
-                    count += await self._deliver_some(backlog.tenant)
+                    count += await self._try_deliver_some(backlog.tenant)
                 after = backlog.tenant
             if not page.more:
                 return count
+
+    async def _try_deliver_some(self, tenant: str) -> int:
+        """A tenant whose deliveries cannot be handled delays no other."""
+        try:
+            return await self._deliver_some(tenant)
+        except OnejobError:
+            raise
+        except Exception:
+            log.exception("deliveries of a tenant to site %s failed, will retry", self._name)
+            return 0
 
     async def _deliver_some(self, tenant: str) -> int:
         request = ClaimRequest(
@@ -127,38 +138,52 @@ class SiteSender:
             tenant=tenant,
         )
         claimed = await self._claims.claim(request)
-        if claimed:
-            await self._deliver(tenant, claimed)
+        known = [(one, decode_delivery(one.input)) for one in claimed]
+        unreadable = [one for one, delivery in known if delivery is None]
+        if unreadable:
+            log.warning("%d jobs for site %s are no deliveries, and end as failed", len(unreadable), self._name)
+            await self._gate.execute([self._unreadable_report(tenant, one) for one in unreadable])
+        deliveries = [(one, delivery) for one, delivery in known if delivery is not None]
+        if deliveries:
+            await self._deliver(tenant, deliveries)
         return len(claimed)
 
-    async def _deliver(self, tenant: str, claimed: Sequence[ClaimedJob]) -> None:
+    def _unreadable_report(self, tenant: str, one: ClaimedJob) -> ReportDelivery:
+        """It ends this job alone: which job it should deliver is not known."""
+        answer = SiteAnswer(UNKNOWN, one.at, "its input is no delivery", one.at)
+        return self._report(tenant, one.job, one.job.id, 0, answer)
+
+    def _report(self, tenant: str, job: Job, home_id: bytes, deliveries: int, answer: SiteAnswer) -> ReportDelivery:
+        return ReportDelivery(
+            tenant=tenant,
+            job_id=job.id,
+            token=job.token,
+            holder=job.holder,
+            home_id=home_id,
+            deliveries=deliveries,
+            answer=answer,
+            retention_ms=self._retention_ms,
+        )
+
+    async def _deliver(self, tenant: str, claimed: Sequence[tuple[ClaimedJob, SiteDelivery]]) -> None:
         try:
             engine = await self._connect()
         except OnejobError as error:
-            answers = [_failed(one, error) for one in claimed]
-            prepared = [(one.job, json.decode(one.input, type=SiteDelivery)) for one in claimed]
+            answers = [_failed(one, delivery, error) for one, delivery in claimed]
         else:
-            batch = await self._prepare(tenant, claimed, engine)
-            prepared = [(one.job, one.delivery) for one in batch]
-            answers = await self._send(engine, batch)
-        reports = [
-            ReportDelivery(
-                tenant=tenant,
-                job_id=job.id,
-                token=job.token,
-                holder=job.holder,
-                home_id=delivery.job_id,
-                deliveries=delivery.deliveries,
-                answer=answer,
-                retention_ms=self._retention_ms,
-            )
-            for (job, delivery), answer in zip(prepared, answers, strict=True)
-        ]
-        await self._gate.execute(reports)
+            answers = await self._send(engine, await self._prepare(tenant, claimed, engine))
+        await self._gate.execute(
+            [
+                self._report(tenant, one.job, delivery.job_id, delivery.deliveries, answer)
+                for (one, delivery), answer in zip(claimed, answers, strict=True)
+            ]
+        )
 
-    async def _prepare(self, tenant: str, claimed: Sequence[ClaimedJob], engine: Engine) -> list[PreparedDelivery]:
+    async def _prepare(
+        self, tenant: str, claimed: Sequence[tuple[ClaimedJob, SiteDelivery]], engine: Engine
+    ) -> list[PreparedDelivery]:
         """What to send, from the jobs as they are now."""
-        deliveries = [json.decode(one.input, type=SiteDelivery) for one in claimed]
+        deliveries = [delivery for _, delivery in claimed]
         replies = await self._gate.execute([LookUpJob(tenant=tenant, job_id=one.job_id) for one in deliveries])
         homes = {reply.job.id: reply.job for reply in replies if isinstance(reply, Found) and reply.job is not None}
         job_ids = tuple(sorted(homes))
@@ -167,7 +192,7 @@ class SiteSender:
         settings = engine.info.settings
         owns_keys = settings is not None and settings.key_owner == "user"
         prepared: list[PreparedDelivery] = []
-        for one, delivery, reply in zip(claimed, deliveries, replies, strict=True):
+        for (one, delivery), reply in zip(claimed, replies, strict=True):
             earlier, home, at = decode_answer(one.job), homes.get(delivery.job_id), getattr(reply, "at", one.at)
             command = None
             if home is not None and home.id in inputs:
@@ -182,14 +207,13 @@ class SiteSender:
         results: list[Any] = []
         try:
             async with asyncio.timeout(SECONDS_MAX):
-                results = list(await engine.execute(commands)) if commands else []
+                for part in _parts(commands):
+                    results += await _execute_each(engine, part)
             self._note_reached()
-        except PartlyDone as error:
-            results = list(error.results)
         except (OnejobError, TimeoutError) as error:
             self._note_lost(error)
             await self._disconnect()  # the next one reads the credential again
-            results = [error] * len(commands)
+            results += [error] * (len(commands) - len(results))
         remaining = iter(results)
         return [_answer(one, None if one.command is None else next(remaining)) for one in batch]
 
@@ -219,9 +243,30 @@ class SiteSender:
         self._is_lost = True
 
 
-def _failed(claimed: ClaimedJob, error: OnejobError) -> SiteAnswer:
+def _parts(commands: Sequence[Command[Any]]) -> list[list[Command[Any]]]:
+    """The commands in order, cut into requests that are not too large."""
+    parts: list[list[Command[Any]]] = []
+    room = 0
+    for command in commands:
+        room -= command.payload_bytes
+        if not parts or room < 0:
+            parts.append([])
+            room = INPUT_BYTES_AT_ONCE_MAX - command.payload_bytes
+        parts[-1].append(command)
+    return parts
+
+
+async def _execute_each(engine: Engine, commands: Sequence[Command[Any]]) -> Sequence[Any]:
+    """Each command's reply or its own failure."""
+    try:
+        return await engine.execute(commands)
+    except PartlyDone as error:
+        return error.results
+
+
+def _failed(claimed: ClaimedJob, delivery: SiteDelivery, error: OnejobError) -> SiteAnswer:
     """The answer of a site that was not reached at all."""
-    delivery, earlier = json.decode(claimed.input, type=SiteDelivery), decode_answer(claimed.job)
+    earlier = decode_answer(claimed.job)
     if claimed.at > (delivery.follow_until if earlier.state else delivery.deliver_until):
         return unknown_answer(earlier, claimed.at)
     return failed_answer(earlier, str(error), claimed.at, is_refused=isinstance(error, StoreRefused))

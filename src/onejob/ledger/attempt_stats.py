@@ -66,6 +66,7 @@ class AttemptStats:
     def __init__(self, gate: Gate) -> None:
         self.types: dict[str, TypeStats] = {}
         self.callbacks: dict[str, int] = {}  # deliveries of webhook callbacks by end; never counted under another type
+        self.schedule_conflicts = 0  # ticks of schedules whose key belongs to another submission
         gate.add_commit_listener(self._on_commit)
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:

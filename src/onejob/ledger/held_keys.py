@@ -8,7 +8,7 @@ from msgspec.structs import astuple
 
 from onejob.core.facts import Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
-from onejob.core.identity import checked_name, policy_id, resolve_scope
+from onejob.core.identity import check_key_owner, checked_name, policy_id, resolve_scope
 from onejob.core.key import KeyLike
 from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.lookup import LookUpKey
@@ -77,6 +77,7 @@ class HeldKeyOperations(LedgerBase):
             windows=self._runtime.windows,
             traceparent="" if self._runtime.tracing is None else self._runtime.tracing.current_traceparent(),
         )
+        command = self._runtime.key_limit.apply(command)
         await self._adopt_stored_keys(command)
         result, sent_at = await self._reserve(command)
         if isinstance(result, KeyHeld):
@@ -91,6 +92,7 @@ class HeldKeyOperations(LedgerBase):
     ) -> PreparedKeyHeld | Replayed:
         """Reserve a key without a job; the caller has checked the names and computed the fingerprint."""
         caller = self._caller
+        check_key_owner(scope, key, caller.actor)
         command = Reserve(
             job_id=b"",
             type=type,

@@ -13,6 +13,7 @@ from onejob.core.identity import (
     GLOBAL_SCOPE,
     encode_base64url,
     format_job_id,
+    is_service_type,
     parse_job_id,
     resolve_scope,
 )
@@ -106,9 +107,9 @@ class ListingOperations(OverviewOperations, ReadOperations):
             return SearchResult(job, ())
         caller, recent = self._caller, await self.jobs(limit=SEARCHED_JOBS_MAX)
         counts, _ = await self._runtime.job_counts.load(caller.tenant)
-        types = (resolve_scope(type, None) for type in counts.types)
-        scopes = dict.fromkeys([GLOBAL_SCOPE, *(one.scope for one in recent), *types])
-        scopes.pop(CALLBACK_TYPE, None)
+        types = (resolve_scope(type, None) for type in counts.types if not is_service_type(type))
+        recent_scopes = (one.scope for one in recent if not is_service_type(one.type))
+        scopes = dict.fromkeys([GLOBAL_SCOPE, *recent_scopes, *types])
         places = {(one.scope, one.user) for one in recent if one.key == key}
         places |= {(scope, caller.user) for scope in [*scopes][:SEARCHED_SCOPES_MAX]}
         record_ids = {lookup_record_id(caller_for_user(caller, user), key, scope) for scope, user in places}

@@ -1,13 +1,14 @@
 """What operators ask a ledger: counts and activity, workers, paused types, and one act on all jobs that match a filter."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TypedDict
 
 from msgspec import Struct
 
 from onejob.core.activity import Activity
-from onejob.core.identity import format_job_id
+from onejob.core.facts import Job
+from onejob.core.identity import format_job_id, is_service_type
 from onejob.core.views import JobView
 from onejob.core.work import Resolution
 from onejob.errors import Invalid, LeaseLost, NotAllowed, NotFound, SubmissionRefused, WorkRefused
@@ -77,7 +78,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
         total, before = 0, None
         while total < BULK_COUNT_MAX:
             page = await self._gate.scan(filter.to_query(self._caller.tenant, before=before, limit=1000))
-            total += len(page.items)
+            total += len(_without_service_jobs(page.items, filter))
             if not page.more:
                 return total, False
             before = format_job_id(page.scanned_to or page.items[-1].id)
@@ -88,20 +89,22 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
     ) -> BulkResult:
         """Cancel, rerun or resolve the next jobs that match a filter; call it again with `next` for the others.
 
-        A job that cannot be changed (it has ended meanwhile, the quota is full) does not stop the others.
+        A job that cannot be changed (it has ended meanwhile, the quota is full) does not stop the others. Callbacks and
+        deliveries to sites, which belong to other jobs, match only a filter that names their type.
         """
         self._require_overseer()
         query = filter.to_query(self._caller.tenant, before=before, limit=BULK_PAGE_MAX)
         page = await self._gate.scan(query)
         changed, errors = 0, list[str]()
-        for job in page.items:
+        jobs = _without_service_jobs(page.items, filter)
+        for job in jobs:
             try:
                 changed += (await self._act(action, JobView(job), idempotency_key)).state is not job.state
             except (Invalid, LeaseLost, NotFound, SubmissionRefused, WorkRefused) as error:
                 if len(errors) < BULK_ERRORS_MAX:
                     errors.append(f"{format_job_id(job.id)}: {error}")
         last = page.scanned_to or (page.items[-1].id if page.items else b"")
-        return BulkResult(len(page.items), changed, errors, format_job_id(last) if page.more else None)
+        return BulkResult(len(jobs), changed, errors, format_job_id(last) if page.more else None)
 
     async def _act(self, action: BulkAction, job: JobView, idempotency_key: str | None) -> JobView:
         key: _VerbKey = {"idempotency_key": idempotency_key}
@@ -116,3 +119,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
     def _require_overseer(self) -> None:
         if not self._caller.oversees:
             raise NotAllowed("you see only your own jobs; ask for a credential with the role operator")
+
+
+def _without_service_jobs(jobs: Sequence[Job], filter: JobFilter) -> Sequence[Job]:
+    return [job for job in jobs if filter.type is not None or not is_service_type(job.type)]

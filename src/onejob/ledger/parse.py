@@ -16,6 +16,7 @@ from onejob.core.identity import (
     CALLER_TEXT_BYTES_MAX,
     TYPE_QUEUE_SCOPE,
     check_caller_text_size,
+    check_key_owner,
     checked_name,
     parse_job_id,
     policy_id,
@@ -30,20 +31,24 @@ from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.reserve import Reserve
 from onejob.core.sites import NO_SITES, Sites, fingerprint_with_sites
 from onejob.core.states import Delivery
-from onejob.core.submit import TTL_MS_DEFAULT, TTL_MS_MAX, TTL_MS_MIN, Submit
+from onejob.core.submit import (
+    ATTEMPTS_MAX,
+    LABELS_BYTES_MAX,
+    PRIORITY_MAX,
+    TIMEOUT_MS_MAX,
+    TTL_MS_DEFAULT,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+    Submit,
+)
 from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
 from onejob.core.views import TRACEPARENT_LABEL, HeldKey
-from onejob.core.work import verb_key_digest
+from onejob.core.work import RETENTION_MS_MAX, verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
 
-LABELS_BYTES_MAX = 512
-PRIORITY_MAX = 1000
-ATTEMPTS_MAX = 100
 ATTEMPTS_DEFAULT = 3
-TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000
 CACHED_INPUT_BYTES_MAX = 2048
 FINGERPRINT_CACHE_MAX = 1024
-RETENTION_MS_MAX = 3650 * 24 * 3600 * 1000
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -193,6 +198,7 @@ def _build_local_submit(
     scope = resolve_scope(type := checked_name("type", submission.type), submission.scope)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
+    check_key_owner(scope, key or "", caller.actor)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
     # The fields of JobSpec by position: 21 arguments by name would take five times as long.

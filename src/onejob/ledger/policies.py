@@ -70,7 +70,7 @@ async def try_set_policy(
 
 
 async def change_policy(
-    engine: Engine, tenant: str, name: str, change: Callable[[Policy | None, int], bytes | None]
+    engine: Engine, tenant: str, name: str, change: Callable[[Policy | None, int], bytes | None], *, ttl_ms: int = 0
 ) -> None:
     """Write what `change` makes of the policy and the time; None: nothing to change."""
     for _ in range(ATTEMPTS_MAX):
@@ -79,7 +79,7 @@ async def change_policy(
         if body is None:
             return
         version = ABSENT if policy is None else policy.version
-        if await try_set_policy(engine, tenant, name, body, expected_version=version) is not None:
+        if await try_set_policy(engine, tenant, name, body, expected_version=version, ttl_ms=ttl_ms) is not None:
             return
     raise Unavailable("others keep changing it: nothing was done; retry")
 

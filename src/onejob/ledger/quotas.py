@@ -10,6 +10,7 @@ from onejob.core.facts import NewerFormat
 from onejob.core.identity import (
     GLOBAL_SCOPE,
     SLOT_NONCE_BYTES,
+    check_key_owner,
     checked_name,
     encode_reservation_id,
     parse_job_id,
@@ -207,6 +208,7 @@ class QuotaOperations(LedgerBase):
         """Store a key for a job that was made elsewhere: submissions of the key, of any type, are answered with this job id."""
         caller = self._caller
         key, scope = checked_key(key), resolve_scope("", scope)
+        check_key_owner(scope, key, caller.actor)
         command = StoreKey(
             tenant=caller.tenant,
             record_id=key_record_id(caller, scope, key),

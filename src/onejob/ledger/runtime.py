@@ -49,7 +49,7 @@ PROBE_INTERVAL_SECONDS = 3.0
 
 _FLUSH_CHUNK_SIZE = 500
 _NO_TENANT = ""  # no tenant has this name
-_PROBE_POLICY_NAME = "ready"
+READY_POLICY_NAME = "ready"
 _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
 
 log = logging.getLogger("onejob")
@@ -255,9 +255,9 @@ class Readiness:
 
     async def _probe_write(self) -> None:
         """Set and drop a policy. In one batch they would cancel each other, and nothing would be written."""
-        probe_id = policy_id(_NO_TENANT, _PROBE_POLICY_NAME)
+        probe_id = policy_id(_NO_TENANT, READY_POLICY_NAME)
         for command in (
-            SetPolicy(tenant=_NO_TENANT, policy_id=probe_id, name=_PROBE_POLICY_NAME, body=b""),
+            SetPolicy(tenant=_NO_TENANT, policy_id=probe_id, name=READY_POLICY_NAME, body=b""),
             DropPolicy(tenant=_NO_TENANT, policy_id=probe_id),
         ):
             await self._gate.execute((command,))

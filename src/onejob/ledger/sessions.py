@@ -3,8 +3,11 @@
 A session is a policy of its tenant that expires. It holds a digest of its own secret, and of an API key only the digest
 of the secret that was sent: the session is valid while that secret is, in every process. A session of a token has the
 token's roles and ends with it.
+
+An API key, or a user with tokens, has a bounded number of sessions, which a further policy lists: the newest replaces the oldest.
 """
 
+from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
 
@@ -12,16 +15,19 @@ from msgspec import Struct, json
 
 from onejob.core import credentials
 from onejob.core.credentials import DropPolicy, Role
+from onejob.core.facts import Policy
 from onejob.core.identity import decode_base64url, encode_base64url, policy_id
 from onejob.errors import Unavailable
 
 from . import Ledger
 from .api_keys import decode_api_key
 from .parse import Caller
-from .policies import decode_body, load_policy, try_set_policy
+from .policies import change_policy, decode_body, load_policy, try_set_policy
 
 SESSION_MS = 12 * 3_600_000
 SESSION_POLICY_PREFIX = "session/"
+SESSION_LIST_POLICY_PREFIX = "sessions/"
+SESSIONS_MAX = 100  # of an API key, or of a user with tokens
 SESSION_TEXT_PREFIX = "ojs_"
 _TEXT_CHARS_MAX = 2048
 
@@ -70,6 +76,8 @@ class Sessions:
             api_key_id="" if parsed is None else parsed.id,
             api_key_digest=b"" if parsed is None else credentials.secret_digest(parsed.secret),
         )
+        owner = f"user/{sha256(caller.user.encode()).hexdigest()}" if parsed is None else parsed.id
+        await self._make_room(caller.tenant, owner, id, until)
         policy_name = SESSION_POLICY_PREFIX + id
         ttl_ms = max(until - now, 1)
         written = await try_set_policy(
@@ -83,6 +91,19 @@ class Sessions:
         if written is None:
             raise Unavailable("the id of the session is in use: nothing was done; retry")
         return NewSession(ConsoleSession(caller, name, roles, until), _format_text(caller.tenant, id, secret))
+
+    async def _make_room(self, tenant: str, owner: str, id: str, until: int) -> None:
+        """List the new session among those of its owner, and end those that are too many."""
+        ended: list[str] = []
+
+        def listed(policy: Policy | None, now: int) -> bytes:
+            known = {} if policy is None else decode_body(policy, dict[str, int])
+            live = [(one, expires_at) for one, expires_at in known.items() if expires_at >= now]
+            ended[:] = [one for one, _ in live[: -(SESSIONS_MAX - 1)]]
+            return json.encode(dict([*live[-(SESSIONS_MAX - 1) :], (id, until)]))
+
+        await change_policy(self._gate, tenant, SESSION_LIST_POLICY_PREFIX + owner, listed, ttl_ms=SESSION_MS)
+        await self._gate.execute([_drop_session(tenant, one) for one in ended])
 
     async def verify(self, text: str) -> ConsoleSession | None:
         """The session with this text, if it and the API key that it was made from are valid now."""
@@ -112,8 +133,11 @@ class Sessions:
         parsed = _parse_text(text)
         if parsed is None or await self.verify(text) is None:
             return
-        name = SESSION_POLICY_PREFIX + parsed[1]
-        await self._gate.execute([DropPolicy(tenant=parsed[0], policy_id=policy_id(parsed[0], name))])
+        await self._gate.execute([_drop_session(parsed[0], parsed[1])])
+
+
+def _drop_session(tenant: str, id: str) -> DropPolicy:
+    return DropPolicy(tenant=tenant, policy_id=policy_id(tenant, SESSION_POLICY_PREFIX + id))
 
 
 def _format_text(tenant: str, id: str, secret: str) -> str:

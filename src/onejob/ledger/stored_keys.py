@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import Sequence
 
 from msgspec import Struct, json
+from msgspec.structs import replace
 
 from onejob.core.facts import Policy, Record
-from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT
+from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT, is_tick_key
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found
 from onejob.core.submit import StoreKey, SubmissionCommand
@@ -87,11 +88,24 @@ class StoredKeyTenants:
         return {} if policy is None else decode_body(policy, dict[str, _Listed]), now
 
 
+def list_for_tenants(policy: Policy, tenants: Sequence[str]) -> Policy:
+    """The list as somebody may see it who acts for these tenants alone."""
+    listed = decode_body(policy, dict[str, _Listed])
+    return replace(
+        policy, body=json.encode({name: listed[name] for name in (_EVERY_TENANT, *tenants) if name in listed})
+    )
+
+
 async def find_stored_keys(
     engine: Engine, caller: Caller, commands: Sequence[SubmissionCommand]
 ) -> list[tuple[SubmissionCommand, Record, int]]:
     """The submissions whose own scope does not know their key, each with the record for all types, and the time."""
-    keyed = [command for command in commands if command.key and command.scope != GLOBAL_SCOPE]
+    # Only the scheduler decides what becomes of its ticks.
+    keyed = [
+        command
+        for command in commands
+        if command.key and command.scope != GLOBAL_SCOPE and not is_tick_key(command.scope, command.key)
+    ]
     if not keyed:
         return []
     ids = [id for one in keyed for id in (one.record_id, key_record_id(caller, GLOBAL_SCOPE, one.key))]
@@ -120,9 +134,11 @@ async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[S
             actor=record.actor,
             user=record.user,
             ttl_ms=record.expires_at - now,
+            key_limit=command.key_limit,
         )
         for command, record, now in found
     ]
     if copies:
-        # One that is refused has been overtaken: the scope has its own answer now, which the submission gets.
+        # One that is refused has been overtaken: the scope has its own answer now, which the submission gets. Or the tenant
+        # has as many keys as it may have: then the submission, which has the same limit, is refused, too.
         await engine.execute(copies)

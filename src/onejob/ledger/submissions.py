@@ -174,7 +174,8 @@ class SubmissionOperations(LedgerBase):
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
         command = self._build_submit(submission)
-        if await self._runtime.stored_keys.has_keys(command.tenant):
+        # A tenant with as many keys as it may have adopts no more of them.
+        if command.key_limit is None and await self._runtime.stored_keys.has_keys(command.tenant):
             for _, record, now in await find_stored_keys(self._gate, self._caller, (command,)):
                 stored = DryRunReply(external_job_reply(record, command.fingerprint, now), now)
                 return await build_dry_run_receipt(self._gate, command, stored)

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from onejob import audit
-from onejob.core.credentials import secret_valid_until
+from onejob.core.credentials import GATE_KEY_POLICY_PREFIX, secret_valid_until
 from onejob.core.gate_keys import (
-    POLICY_PREFIX,
     GateKey,
     ParsedGateKey,
     decode_gate_key,
@@ -31,7 +30,7 @@ OVERLAP_DEFAULT = timedelta(days=1)
 _GATE_KEY = CredentialKind(
     noun="gate key",
     command="gatekey",
-    policy_prefix=POLICY_PREFIX,
+    policy_prefix=GATE_KEY_POLICY_PREFIX,
     policy_name=gate_key_policy_name,
     encode=encode_gate_key,
     decode=decode_gate_key,

@@ -15,24 +15,41 @@ from msgspec.structs import replace
 
 from onejob.clock import Clock
 from onejob.core.command import Command
-from onejob.core.credentials import SetPolicy
-from onejob.core.gate_keys import POLICY_PREFIX, GateKey
+from onejob.core.credentials import GATE_KEY_POLICY_PREFIX, DropPolicy, LookUpPolicy, SetPolicy
+from onejob.core.errors import Invalid
+from onejob.core.facts import Kind, Policy
+from onejob.core.gate_keys import GateKey
 from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.lookup import LookUpJob
-from onejob.core.maintenance import Forget
-from onejob.core.replies import AnyReply, KeySettled
+from onejob.core.maintenance import ERASURE_POLICY_NAME, Forget
+from onejob.core.replies import AnyReply, KeySettled, Missing, PolicyFound
+from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, LedgerSettings, Query
+from onejob.engine import Engine, LedgerSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
+from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
 from onejob.http.rate_limit import RateLimiter
 from onejob.ids import SystemIds
 from onejob.ledger.maintenance import Sweeper
-from onejob.wire.codec import Malformed, WireCodec, decode_struct, encode_page, encode_struct
+from onejob.ledger.runtime import READY_POLICY_NAME
+from onejob.ledger.stored_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
+from onejob.ledger.workers import WORKER_POLICY_PREFIX
+from onejob.wire.codec import (
+    Malformed,
+    TenantRefused,
+    WireCodec,
+    array_length,
+    decode_struct,
+    encode_page,
+    encode_struct,
+)
 from onejob.wire.messages import (
+    BODY_BYTES_MAX,
     FAILURE,
     RESULT,
+    SITE_BODY_BYTES_MAX,
     STATUS_BAD_REQUEST,
     STATUS_FORBIDDEN,
     STATUS_NOT_FOUND,
@@ -56,10 +73,15 @@ from .gate_keys import GateKeys
 
 CREDENTIAL_SECONDS_MAX = 1.0  # a revoked gate credential is accepted no longer than this
 COMMANDS_MAX = 10_000
-SITE_COMMANDS = (Submit, LookUpJob)  # CancelAtSite is a Submit
+ERASURE_BODY_BYTES_MAX = 64
+SITE_COMMANDS_MAX = 1000
+_SITE_CODEC = WireCodec(commands=(Submit, CancelAtSite, LookUpJob))  # all that another data centre may send
 _CREDENTIALS_MAX = 1000
 _DISTANCE_PROBES = 3
 _PROBE = LookUpJob(tenant=SYSTEM_TENANT, job_id=bytes(16))
+_STORED_KEYS_ID = policy_id(SYSTEM_TENANT, STORED_KEYS_POLICY_NAME)
+_READY_ID = policy_id(SYSTEM_TENANT, READY_POLICY_NAME)
+_ERASURE_ID = policy_id(SYSTEM_TENANT, ERASURE_POLICY_NAME)
 _ANYBODY = GateKey("", "", (), 0, "")  # where no credential is needed: it may act for all tenants
 
 OnRecordSettled = Callable[[bytes], None]
@@ -78,6 +100,7 @@ class WireRequest(NamedTuple):
 class WireResponse(NamedTuple):
     status: int
     frame: bytes
+    body_bytes_max: int = 0  # of the next request; 0: as before
 
 
 class RequestError(Exception):
@@ -107,7 +130,8 @@ class ManagerIdempotencyLedger:
         self._monotonic = clock.monotonic
         self._settings = settings
         self._codec = codec or WireCodec()
-        self._credentials = _GateCredentials(self._batcher, clock.monotonic) if needs_gate_key else None
+        self._needs_gate_key = needs_gate_key
+        self._credentials = _GateCredentials(self._batcher, clock.monotonic)
         self._rates = RateShares(settings, clock.monotonic)
         self._sweeper = Sweeper(self._batcher, retention_ms=retention_ms)
         self._store_ms = 0.0
@@ -126,12 +150,12 @@ class ManagerIdempotencyLedger:
         try:
             key = await self.authorize(request)
             if request.path == "/hello":
-                return _result(await self._hello(request.body))
+                return _result(await self._hello(request.body), key)
             version = self.check_target(request)
             handler = self._handlers.get(request.path)
             if handler is None:
                 raise RequestError(STATUS_NOT_FOUND, f"a manager has no {request.path}")
-            return _result(await handler(request.body, key, version))
+            return _result(await handler(request.body, key, version), key)
         except RequestError as error:
             return _failure(error.status, str(error))
         except Malformed as error:
@@ -145,7 +169,8 @@ class ManagerIdempotencyLedger:
             return _failure(STATUS_UNAVAILABLE, "the manager failed unexpectedly; see its log", is_unknown=True)
 
     async def authorize(self, request: WireRequest) -> GateKey:
-        if self._credentials is None:
+        """A credential that is sent limits, also where none is needed."""
+        if not self._needs_gate_key and not request.gate_key:
             return _ANYBODY
         key = await self._credentials.find(request.gate_key)
         if key is None:
@@ -159,7 +184,7 @@ class ManagerIdempotencyLedger:
     def check_target(self, request: WireRequest) -> int:
         """The version of a request, if it is one that is spoken here and the ledger is the right one."""
         spoken = range(WIRE_VERSION_OLDEST, WIRE_VERSION + 1)
-        version = int(request.version) if request.version.isdigit() and len(request.version) < 9 else 0
+        version = int(request.version) if request.version.isdecimal() and len(request.version) < 9 else 0
         if version not in spoken:
             raise RequestError(STATUS_OTHER_VERSION, _version_message(request.version or "none"))
         if request.ledger_id != self._engine.info.ledger_id:
@@ -230,26 +255,30 @@ class ManagerIdempotencyLedger:
         )
 
     async def _execute(self, body: bytes, key: GateKey, version: int) -> bytes:
-        parsed = self._codec.decode_commands(body)
-        if len(parsed) > COMMANDS_MAX:
-            raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {COMMANDS_MAX} commands; send fewer")
-        commands = [command for command in parsed if not isinstance(command, NotUnderstood)]
-        _check_allowed(commands, key)
-        results = await self._batcher.execute_each([self._with_grace(command) for command in commands])
-        if len(commands) == len(parsed):
-            return self._codec.encode_results(results, version)
-        replies = iter(results)
-        return self._codec.encode_results(
-            [one if isinstance(one, NotUnderstood) else next(replies) for one in parsed], version
-        )
+        commands_max = SITE_COMMANDS_MAX if key.is_site else COMMANDS_MAX
+        if array_length(body) > commands_max:  # before anything is decoded
+            raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {commands_max} commands; send fewer")
+        parsed = (_SITE_CODEC if key.is_site else self._codec).decode_commands(body)
+        refused = {n: refusal for n, one in enumerate(parsed) if (refusal := _refusal(one, key)) is not None}
+        commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
+        results: list[Any] = await self._batcher.execute_each([self._with_grace(command) for command in commands])
+        if key.tenants:
+            results = [_for_tenants(result, key) for result in results]
+        if refused:
+            replies = iter(results)
+            results = [refused[n] if n in refused else next(replies) for n in range(len(parsed))]
+        return self._codec.encode_results(results, version)
 
     async def _scan(self, body: bytes, key: GateKey, version: int) -> bytes:
         query = self._codec.decode_query(body)
         if isinstance(query, NotUnderstood):
             raise RequestError(STATUS_UNAVAILABLE, query.message)
-        if key.is_site or not key.may_act_for(_tenant_of(query)):
+        if key.is_site or not (key.may_act_for(_tenant_of(query)) or _lists_system_policies(query)):
             raise _not_allowed(key)
-        return encode_page(await self._batcher.scan(query))
+        page: Page[Any] = await self._batcher.scan(query)
+        if key.tenants and _lists_system_policies(query):
+            page = replace(page, items=[_without_secrets(policy) for policy in page.items])
+        return encode_page(page)
 
     async def _barrier(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: BarrierRequest = decode_struct(body, BarrierRequest)
@@ -262,7 +291,7 @@ class ManagerIdempotencyLedger:
         request: TokenRequest = decode_struct(body, TokenRequest)
         if key.is_site or not key.may_act_for(request.tenant):
             raise _not_allowed(key)
-        grant: TokenGrant = self._rates.grant(request)
+        grant: TokenGrant = self._rates.grant(request, is_limited=bool(key.tenants))
         return encode_struct(grant)
 
     def _with_grace(self, command: Command[Any]) -> Command[Any]:
@@ -313,44 +342,114 @@ class RateShares:
     def __init__(self, settings: LedgerSettings, monotonic: Callable[[], float]) -> None:
         self._settings = settings
         self._monotonic = monotonic
-        self._managers = 0
-        self._limiter: RateLimiter | None = None
+        self._managers = 1
+        self._managers_of: dict[str, int] = {}  # as gates say that act for some tenants alone: it is theirs only
+        self._limiters: dict[int, RateLimiter] = {}  # by the number of managers
 
-    def grant(self, request: TokenRequest) -> TokenGrant:
+    def grant(self, request: TokenRequest, *, is_limited: bool = False) -> TokenGrant:
+        wanted = max(request.wanted, 0)
         if self._settings.rate_per_second is None:
-            return TokenGrant(request.wanted)
-        limiter = self._limiter_for(request.managers, self._settings.rate_per_second)
+            return TokenGrant(wanted)
+        managers = self._count_managers(request, is_limited=is_limited)
+        limiter = self._limiter_for(managers, self._settings.rate_per_second)
         bucket_key = (request.tenant, request.actor)
-        granted = limiter.take(bucket_key, min(request.wanted, self._settings.rate_burst))
+        granted = limiter.take(bucket_key, min(wanted, self._settings.rate_burst))
         return TokenGrant(granted, 0 if granted else limiter.retry_after(bucket_key))
 
-    def _limiter_for(self, managers: int, rate: float) -> RateLimiter:
+    def _count_managers(self, request: TokenRequest, *, is_limited: bool) -> int:
         """Gates that are restarted one by one may know different numbers of managers: the largest counts."""
-        if self._limiter is None or managers > self._managers:
-            self._managers = max(managers, 1)
-            burst = max(1, self._settings.rate_burst // self._managers)
-            self._limiter = RateLimiter(per_second=rate / self._managers, burst=burst, monotonic=self._monotonic)
-        return self._limiter
+        told = min(max(request.managers, 1), MANAGERS_MAX)
+        if is_limited:
+            self._managers_of[request.tenant] = max(told, self._managers_of.get(request.tenant, 1))
+        else:
+            self._managers = max(told, self._managers)
+        return max(self._managers, self._managers_of.get(request.tenant, 1))
+
+    def _limiter_for(self, managers: int, rate: float) -> RateLimiter:
+        if managers not in self._limiters:
+            burst = max(1, self._settings.rate_burst // managers)
+            self._limiters[managers] = RateLimiter(per_second=rate / managers, burst=burst, monotonic=self._monotonic)
+        return self._limiters[managers]
 
 
-def _check_allowed(commands: Sequence[Command[Any]], key: GateKey) -> None:
-    tenants = {command.tenant for command in commands}
-    if not all(map(key.may_act_for, tenants)):
-        raise _not_allowed(key)
-    if key.is_site and not all(isinstance(command, SITE_COMMANDS) for command in commands):
-        raise RequestError(
-            STATUS_FORBIDDEN, f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
-        )
+def _refusal(command: Command[Any] | NotUnderstood, key: GateKey) -> NotUnderstood | TenantRefused | None:
+    """Why a command is not executed; None: it is."""
+    if isinstance(command, NotUnderstood):
+        if not key.is_site:
+            return command
+        rule = f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
+        return TenantRefused(f"nothing was done: {rule} ({command.message})")
     # A gate must not make credentials for other gates, under their name or under another.
-    if SYSTEM_TENANT in tenants and any(map(_makes_gate_key, commands)):
-        raise RequestError(STATUS_FORBIDDEN, "gate keys are made on the engine, not through a gate")
+    if command.tenant == SYSTEM_TENANT and _makes_gate_key(command):
+        return TenantRefused("nothing was done: gate keys are made on the engine, not through a gate")
+    if not key.tenants:
+        return None
+    if not key.may_act_for(command.tenant):
+        is_open = not key.is_site and _is_open_to_all(command)
+        return None if is_open else TenantRefused(f"nothing was done: {_not_allowed(key)}")
+    if not _is_within_tenant(command):
+        return TenantRefused("nothing was done: a command names what belongs to another tenant")
+    if key.is_site and isinstance(command, Submit):
+        try:
+            check_delivered(command)
+        except Invalid as error:
+            return TenantRefused(f"nothing was done: {error}")
+    return None
+
+
+def _is_within_tenant(command: Command[Any]) -> bool:
+    """True if all that a command names belongs to its tenant, also where it contains another command."""
+    try:
+        footprint = command.footprint
+    except Exception:  # noqa: BLE001 - the engine answers it with a defect
+        return True
+    return footprint.tenant == command.tenant and footprint.is_within_tenant()
+
+
+def _is_open_to_all(command: Command[Any]) -> bool:
+    """What every gate needs of the system tenant: to be ready, to purge, to know who has keys for all types, and workers."""
+    if command.tenant != SYSTEM_TENANT:
+        return False
+    match command:
+        case LookUpJob():
+            return command.job_id == _PROBE.job_id
+        case LookUpPolicy():
+            return True  # `_for_tenants` hides what it must not see
+        case SetPolicy():
+            ids_and_bytes = {_READY_ID: 0, _ERASURE_ID: ERASURE_BODY_BYTES_MAX}
+            return len(command.body) <= ids_and_bytes.get(command.policy_id, -1)
+        case DropPolicy():
+            return command.policy_id == _READY_ID
+    return False
+
+
+def _for_tenants(result: Any, key: GateKey) -> Any:
+    """A reply without the names of other tenants, and without the secrets of the system tenant."""
+    if not isinstance(result, PolicyFound) or result.policy.tenant != SYSTEM_TENANT:
+        return result
+    if result.policy.id == _STORED_KEYS_ID:
+        return replace(result, policy=list_for_tenants(result.policy, key.tenants))
+    return result if _is_for_all(result.policy) else Missing(result.at)
+
+
+def _is_for_all(policy: Policy) -> bool:
+    return policy.name.startswith(WORKER_POLICY_PREFIX) or policy.id in (_READY_ID, _ERASURE_ID)
+
+
+def _lists_system_policies(query: Query[Any]) -> bool:
+    return isinstance(query, ListFacts) and query.tenant == SYSTEM_TENANT and query.kind is Kind.POLICY
+
+
+def _without_secrets(policy: Policy) -> Policy:
+    """What is hidden keeps its place, so that pages go on where they ended."""
+    return policy if _is_for_all(policy) else replace(policy, name="", body=b"")
 
 
 def _makes_gate_key(command: Command[Any]) -> bool:
     if command.tenant != SYSTEM_TENANT or not isinstance(command, SetPolicy):
         return False
     is_named_right = command.policy_id == policy_id(command.tenant, command.name)
-    return command.name.startswith(POLICY_PREFIX) or not is_named_right
+    return command.name.startswith(GATE_KEY_POLICY_PREFIX) or not is_named_right
 
 
 def _tenant_of(query: Query[Any]) -> str | None:
@@ -373,8 +472,8 @@ def _time_of(reply: AnyReply) -> int:
     return at
 
 
-def _result(payload: bytes) -> WireResponse:
-    return WireResponse(STATUS_OK, RESULT + payload)
+def _result(payload: bytes, key: GateKey) -> WireResponse:
+    return WireResponse(STATUS_OK, RESULT + payload, SITE_BODY_BYTES_MAX if key.is_site else BODY_BYTES_MAX)
 
 
 def _failure(status: int, message: str, *, is_unknown: bool = False) -> WireResponse:

@@ -2,13 +2,18 @@
 
 A connection carries one request at a time. A request that takes longer than a second is answered in chunks, of which
 each but the last is a sign of life: so a gate can tell a slow store from a manager that is gone.
+
+A connection is a stranger's until a request of it was accepted. Strangers are few, send little, have little time, and are
+disconnected with the first refusal: so they cannot take the connections of gates.
 """
 
 import asyncio
+import ipaddress
 import logging
 import signal
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -21,7 +26,10 @@ from onejob.core.identity import tenant_prefix
 from onejob.engine import Engine, LedgerSettings
 from onejob.engines import open_engine
 from onejob.engines.remote.url import is_managers_url
+from onejob.errors import OnejobError
+from onejob.http.logs import log_loop_exception, redacted_traceback
 from onejob.http.origins import is_loopback
+from onejob.http.serve import raise_open_files_limit
 from onejob.ids import SystemIds
 from onejob.settings import IdempotencyConfig
 from onejob.wire.codec import WireCodec, encode_struct
@@ -36,14 +44,16 @@ from onejob.wire.http1 import (
     write_response,
 )
 from onejob.wire.messages import (
-    BODY_BYTES_MAX,
     FAILURE,
     LEDGER_HEADER,
     RESULT,
     SIGN_OF_LIFE,
     SIGN_OF_LIFE_SECONDS,
     STATUS_BAD_REQUEST,
+    STATUS_FORBIDDEN,
     STATUS_OK,
+    STATUS_UNAUTHORIZED,
+    STATUS_UNAVAILABLE,
     VERSION_HEADER,
     Failure,
 )
@@ -52,7 +62,10 @@ from .gate_keys import GateKeys
 from .ledger import ManagerIdempotencyLedger, RequestError, WireRequest, WireResponse
 
 CONNECTIONS_MAX = 10_000
-HEAD_SECONDS_MAX = 10.0  # until a connection has sent its first request
+STRANGERS_MAX = 2000  # connections of which no request was accepted yet
+STRANGERS_PER_ADDRESS_MAX = 256
+HEAD_SECONDS_MAX = 10.0  # until a connection has sent its first request, and of a TLS handshake
+TLS_SHUTDOWN_SECONDS_MAX = 2.0
 HELLO_BYTES_MAX = 4096  # of the body of a request, until one was accepted: strangers send no more
 BACKLOG = 1024
 DRAIN_SECONDS_MAX = 20.0
@@ -69,7 +82,9 @@ class ManagerConfig(Struct, frozen=True, kw_only=True):
     port: int = 8002
     tls_cert: str | None = None
     tls_key: str | None = None
-    tls_client_ca: str | None = None  # gates with a certificate that it signed need no gate key
+    tls_client_ca: str | None = (
+        None  # gates with a certificate that it signed need no gate key; one that is sent limits
+    )
 
     def __post_init__(self) -> None:
         if is_managers_url(self.engine):
@@ -107,16 +122,43 @@ class ManagerServer:
         self.ledger = ledger
         self.connections: set[ManagerConnection] = set()
         self.is_draining = False
+        self._strangers: Counter[str] = Counter()  # by address
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """The address that it listens on."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: ManagerConnection(self), host, port, ssl=tls, backlog=BACKLOG, reuse_address=True
+            lambda: ManagerConnection(self),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HEAD_SECONDS_MAX,
+            ssl_shutdown_timeout=None if tls is None else TLS_SHUTDOWN_SECONDS_MAX,
+            backlog=BACKLOG,
+            reuse_address=True,
         )
         name: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
         return name
+
+    def admit(self, connection: "ManagerConnection", address: str) -> bool:
+        """Take a new connection, unless there are too many."""
+        strangers = self._strangers
+        if (
+            self.is_draining
+            or len(self.connections) >= CONNECTIONS_MAX
+            or strangers[address] >= STRANGERS_PER_ADDRESS_MAX
+            or strangers.total() >= STRANGERS_MAX
+        ):
+            return False
+        self.connections.add(connection)
+        strangers[address] += 1
+        return True
+
+    def forget_stranger(self, address: str) -> None:
+        self._strangers[address] -= 1
+        if self._strangers[address] <= 0:
+            del self._strangers[address]
 
     async def aclose(self, drain_seconds: float = DRAIN_SECONDS_MAX) -> None:
         """Take no more requests, answer those that are executed, close all connections."""
@@ -143,16 +185,18 @@ class ManagerConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_chunked = False
         self._is_stream = False
+        self._stranger_address: str | None = None  # None: not counted as a stranger (any more)
         self._settled: list[bytes] = []  # of a stream: not written yet
         self._tenant_prefixes: tuple[bytes, ...] = ()  # of its records; empty: all
         self.task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # those of uvloop have no common base class
-        if len(self._server.connections) >= CONNECTIONS_MAX or self._server.is_draining:
+        address = _network_of(transport.get_extra_info("peername"))
+        if not self._server.admit(self, address):
             self._transport.abort()
             return
-        self._server.connections.add(self)
+        self._stranger_address = address
         sock = transport.get_extra_info("socket")
         if sock is not None:  # so that a gate which vanished does not stay connected
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -177,6 +221,7 @@ class ManagerConnection(asyncio.Protocol):
         """What is being executed goes on: the gate may be waiting for it on another connection."""
         self._cancel_timer()
         self._server.connections.discard(self)
+        self._note_no_stranger()
         self._server.ledger.unsubscribe(self._on_settled)
 
     def close_if_idle(self) -> None:
@@ -191,18 +236,29 @@ class ManagerConnection(asyncio.Protocol):
         response = await self._server.ledger.respond(request)
         self.task = None
         if response.status == STATUS_OK:
-            self._parser.body_bytes_max = BODY_BYTES_MAX
+            self._note_no_stranger()
+            self._parser.body_bytes_max = response.body_bytes_max
         self._cancel_timer()
         if self._transport is None or self._transport.is_closing():
             return
+        is_last = (
+            self._server.is_draining
+            or self._stranger_address is not None
+            or response.status == STATUS_UNAUTHORIZED  # its credential was revoked
+        )
+        self._write_answer(response, is_last=is_last)
+
+    def _write_answer(self, response: WireResponse, *, is_last: bool) -> None:
+        assert self._transport is not None
         if self._is_chunked:
             self._transport.write(write_chunk(response.frame) + LAST_CHUNK)
         else:
-            headers = _CLOSE if self._server.is_draining else ()
+            headers = _CLOSE if is_last else ()
             self._transport.write(write_response(response.status, response.frame, headers))
         self._is_chunked = False
-        if self._server.is_draining:
+        if is_last:
             self._transport.close()
+            self._set_timer(HEAD_SECONDS_MAX, self.abort)  # if it does not read its answer
 
     async def _stream(self, request: WireRequest) -> None:
         """Begin a stream of settled records; it ends with the connection."""
@@ -210,13 +266,23 @@ class ManagerConnection(asyncio.Protocol):
         try:
             key = await ledger.authorize(request)
             ledger.check_target(request)
+            if key.is_site:
+                raise RequestError(STATUS_FORBIDDEN, "the credential of a site may deliver jobs, and nothing else")
         except RequestError as error:
             self._refuse(str(error), error.status)
+            return
+        except OnejobError as error:
+            self._refuse(str(error), STATUS_UNAVAILABLE)
+            return
+        except Exception as error:  # noqa: BLE001 - a stream that never begins must not look alive
+            log.error("a request for a stream failed: %s", redacted_traceback(error))
+            self._refuse("the manager failed unexpectedly; see its log", STATUS_UNAVAILABLE)
             return
         finally:
             self.task = None
         if self._transport is not None and not self._transport.is_closing():
             self._is_stream = True
+            self._note_no_stranger()
             self._tenant_prefixes = tuple(map(tenant_prefix, key.tenants))
             self._send_sign_of_life()
             ledger.subscribe(self._on_settled)
@@ -247,9 +313,12 @@ class ManagerConnection(asyncio.Protocol):
     def _refuse(self, message: str, status: int = STATUS_BAD_REQUEST) -> None:
         self._cancel_timer()
         if self._transport is not None and not self._transport.is_closing():
-            frame = WireResponse(status, FAILURE + encode_struct(Failure(message))).frame
-            self._transport.write(write_response(status, frame, _CLOSE))
-            self._transport.close()
+            self._write_answer(WireResponse(status, FAILURE + encode_struct(Failure(message))), is_last=True)
+
+    def _note_no_stranger(self) -> None:
+        if self._stranger_address is not None:
+            self._server.forget_stranger(self._stranger_address)
+            self._stranger_address = None
 
     def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cancel_timer()
@@ -258,6 +327,15 @@ class ManagerConnection(asyncio.Protocol):
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _network_of(peer: Any) -> str:
+    """The address of a peer; of IPv6 the network of 64 bits, which one host may have to itself."""
+    host = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else ""
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host)
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 def _to_request(message: Message) -> WireRequest:
@@ -309,6 +387,8 @@ async def serve_manager(
 ) -> None:
     """Serve until a signal comes."""
     tls = config.ssl_context()
+    raise_open_files_limit()
+    asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     engine = await open_engine(config.engine)
     try:
         ledger = await open_manager(engine, config, settings, clock=SystemClock())

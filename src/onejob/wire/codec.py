@@ -74,7 +74,12 @@ REPLIES_SINCE: Final[Mapping[type[Any], int]] = {}
 
 _FACT_TYPES: Final = {kind: fact for fact, kind in KINDS.items()}
 _FAILURES: Final = frozenset((NotExecuted, OutcomeUnknown))
+_ARRAY_LENGTH_BYTES: Final = {0xDC: 2, 0xDD: 4}  # by the first byte (the format of msgpack)
 _encode = msgpack.Encoder().encode
+
+
+class TenantRefused(Unavailable):
+    """The credential may not act for the tenant of a command, or not send this command: nothing was done."""
 
 
 class Malformed(Exception):
@@ -128,6 +133,8 @@ class WireCodec:
 
     def _to_answer(self, result: Any, version: int) -> Any:
         match result:
+            case TenantRefused():
+                return NotExecuted(str(result), is_forbidden=True)
             case FactsLocked():
                 return NotExecuted(str(result), is_locked=True)
             case Unavailable():
@@ -203,6 +210,17 @@ def decode_struct(data: bytes, kind: Any) -> Any:
         raise Malformed(str(error)) from error
 
 
+def array_length(data: bytes) -> int:
+    """How many items the array has that begins here, without decoding them."""
+    first = data[0] if data else 0
+    if first & 0xF0 == 0x90:
+        return first & 0x0F
+    width = _ARRAY_LENGTH_BYTES.get(first, 0)
+    if not width or len(data) <= width:
+        raise Malformed("an array is expected")
+    return int.from_bytes(data[1 : 1 + width], "big")
+
+
 def _decode_parts(data: bytes) -> list[Raw]:
     parts: list[Raw] = decode_struct(data, list[Raw])
     return parts
@@ -210,7 +228,9 @@ def _decode_parts(data: bytes) -> list[Raw]:
 
 def _to_result(answer: Any) -> Result | NotUnderstood:
     match answer:
-        case NotExecuted(message, is_locked):
+        case NotExecuted(message, is_locked, is_forbidden):
+            if is_forbidden:
+                return TenantRefused(message)
             return FactsLocked(message) if is_locked else Unavailable(message)
         case OutcomeUnknown(message):
             return Unknown(message)

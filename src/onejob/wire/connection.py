@@ -116,7 +116,7 @@ class WireConnection(asyncio.Protocol):
             return
         if messages and self._answer is not None and not self._answer.done():
             if messages[0].headers.get(b"connection") == b"close":
-                self._end_reason = "the manager is shutting down"
+                self._end_reason = "the manager closes the connection"
                 self.close()
             self._answer.set_result(messages[0])
 

@@ -17,6 +17,7 @@ FAILURE: Final = b"F"
 SIGN_OF_LIFE_SECONDS: Final = 1.0
 SILENCE_SECONDS_MAX: Final = 2.0
 BODY_BYTES_MAX: Final = 64 << 20
+SITE_BODY_BYTES_MAX: Final = 8 << 20  # of the requests of another data centre
 
 STATUS_OK: Final = 200
 STATUS_BAD_REQUEST: Final = 400
@@ -70,6 +71,7 @@ class NotExecuted(Struct, frozen=True, tag=True, tag_field="is"):
 
     message: str
     is_locked: bool = False  # another transaction holds its facts
+    is_forbidden: bool = False  # the credential may not send it
 
 
 class OutcomeUnknown(Struct, frozen=True, tag=True, tag_field="is"):

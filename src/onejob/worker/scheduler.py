@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.core.command import Precondition
-from onejob.core.identity import Actor
+from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, Actor
 from onejob.core.replies import AnyReply, Missing, PolicyFound, Reason
 from onejob.core.timestamps import to_utc
 from onejob.errors import IdempotencyConflict, Invalid, OnejobError, SubmissionRefused, SubmissionRejected
@@ -28,7 +28,6 @@ from onejob.ledger.schedules import StoredSchedule, decode_schedule, schedule_lo
 
 from .timetable import WINDOW_MS_MAX, Timetable, last_ticks, next_tick, tick_window_ms
 
-SCOPE = "schedule"
 CATCH_UP_MAX = 100
 LOOK_SECONDS_MAX = 15.0  # how soon a schedule that was resumed is noticed
 _PAUSE_FIRST = 0.1
@@ -76,7 +75,7 @@ class Scheduler:
     def __init__(self, schedules: Sequence[Schedule], ledger: Ledger, *, tenant: str | None = None) -> None:
         caller = ledger.caller
         self._ledger = ledger.acting_as(
-            tenant=tenant or caller.tenant, user=caller.user, actor=Actor.system("schedule")
+            tenant=tenant or caller.tenant, user=caller.user, actor=Actor.parse(SCHEDULE_ACTOR)
         )
         self._states = [ScheduleState(schedule) for schedule in schedules]
 
@@ -137,15 +136,23 @@ class Scheduler:
         submission = replace(
             schedule.submission,
             idempotency_key=f"{schedule.name}@{text}",
-            scope=SCOPE,
+            scope=SCHEDULE_SCOPE,
             idempotency_ttl=to_utc(tick + window_ms) - to_utc(tick),
             labels={**labels, "schedule": schedule.name, "tick": text},
         )
         precondition = Precondition(stored.policy.id, stored.policy.body, tick + window_ms)
         try:
             receipt = await self._ledger.submit_prepared(submission, precondition)
-        except (IdempotencyConflict, SubmissionRejected):
-            return  # another version of the app has submitted this tick, with another input
+        except (IdempotencyConflict, SubmissionRejected) as error:
+            # Another version of the app has submitted this tick, with another type or input.
+            self._ledger.runtime.attempt_stats.schedule_conflicts += 1
+            log.warning(
+                "schedule %s: the key for %s has another job or input, so no job was made for it: %s",
+                schedule.name,
+                text,
+                error,
+            )
+            return
         if receipt.created:
             log.info("schedule %s: job %s for %s", schedule.name, receipt.job_id, text)
 

@@ -29,7 +29,7 @@ from onejob.core.replies import AnyReply, Defect
 from onejob.engine import EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import PartlyDone, Unavailable, Unknown
 from onejob.settings import read_gate_key
-from onejob.wire.codec import Result, WireCodec, decode_page, decode_struct, encode_struct
+from onejob.wire.codec import Result, TenantRefused, WireCodec, decode_page, decode_struct, encode_struct
 from onejob.wire.connection import NoAnswer, NotSent, RequestRefused
 from onejob.wire.messages import (
     BODY_BYTES_MAX,
@@ -57,10 +57,6 @@ _LATE_COPIES_SECONDS_MAX = 10.0
 _TOO_LATE = "the command took too long to reach its store, and nothing was done; retry"
 
 log = logging.getLogger("onejob")
-
-
-class TenantRefused(Unavailable):
-    """The credential may not act for the tenant of the commands, or not send these commands: nothing was done."""
 
 
 class RemoteEngine(EngineBase):

@@ -217,16 +217,14 @@ class SqliteEngine(EngineBase):
         schema.prepare_file(self._path, create=self._write_file is None)
         if self._write_file is not None and self._write_file.is_truncated():
             raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
-        file = OpenedFile(
-            self._path
-        )  # before it is opened, and checked under the lock: a restore may replace it meanwhile
+        file = OpenedFile(self._path)  # before it is opened: a restore may replace it meanwhile
         db = schema.connect(self._path, synchronous=self._synchronous)
         try:
             if self._write_lock is None:
                 self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
             with self._write_lock.acquire() as seconds_left:
                 db.set_busy_timeout(int(seconds_left * 1000))
-                file.check()
+                file.check_not_replaced()  # shorter it may be: SQLite undoes what a process that died had begun
                 schema.migrate(db, self._path)
                 schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
@@ -389,11 +387,16 @@ class OpenedFile:
         self._bytes = status.st_size
 
     def check(self) -> None:
+        known_bytes = self._bytes
+        self.check_not_replaced()
+        if self._bytes < known_bytes:
+            self._bytes = known_bytes
+            raise FileNotFoundError("it was emptied or truncated")
+
+    def check_not_replaced(self) -> None:
         status = os.stat(self._path)
         if (status.st_dev, status.st_ino) != self._id:
             raise FileNotFoundError("it was moved, replaced or removed")
-        if status.st_size < self._bytes:
-            raise FileNotFoundError("it was emptied or truncated")
         self._bytes = status.st_size
 
     def is_truncated(self) -> bool:

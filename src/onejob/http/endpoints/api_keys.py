@@ -5,9 +5,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from onejob.core.credentials import ROTATION_OVERLAP_MS_MAX, Permission, Role
+from onejob.core.credentials import ROTATION_OVERLAP_MS_MAX, Permission, Role, may_grant
 from onejob.core.errors import Invalid
 from onejob.core.identity import NAME_CHARS_MAX, api_key_user
+from onejob.errors import NotAllowed
 from onejob.http.request import Request
 from onejob.http.responses import Response, json_response
 from onejob.http.routing import Route
@@ -60,6 +61,11 @@ async def create_api_key(request: Request) -> Response:
     if not 1 <= len(body.name) <= API_KEY_NAME_CHARS_MAX or not 1 <= len(body.roles) <= len(Role):
         message = f"an API key has a name of 1 to {API_KEY_NAME_CHARS_MAX} characters and at least one role; send both"
         raise Invalid("name", message)
+    if not may_grant(request.credential.roles, body.roles):
+        raise NotAllowed(
+            "your credential does not have all that these roles allow, and the role metrics shows all tenants; choose "
+            "others, or ask who runs the service for `onejob apikey create NAME --role metrics`"
+        )
     if body.user == "":
         raise Invalid("user", "a user has a name; send it, or leave it out for a user of the key's own")
     return _new_key_response(

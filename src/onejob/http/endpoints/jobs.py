@@ -107,13 +107,14 @@ def _sent_before(ledger: Ledger, key: str | None, data: bytes) -> _SentBefore:
 
 
 async def _parse_submission(request: Request, key: str | None, data: bytes) -> Submission:
-    body = await decode_data(data, SubmitBody)
+    tenant = request.credential.caller.tenant
+    body = await decode_data(data, SubmitBody, tenant)
     size = memoryview(body.input).nbytes
     if size > INPUT_BYTES_MAX:
         raise BodyTooLarge(f"an input has at most {INPUT_BYTES_MAX} bytes; store it elsewhere, send a reference")
     submission = build_submission(body, key, callbacks=request.limits.callbacks)
     if size > INLINE_BYTES_MAX:
-        submission = await run_in_thread_if_large(size, with_prepared_input, submission)
+        submission = await run_in_thread_if_large(tenant, size, with_prepared_input, submission)
     return submission
 
 
@@ -123,7 +124,8 @@ async def submit_batch(request: Request) -> Response:
         raise Invalid("Idempotency-Key", "a batch has no key; give each of its jobs an idempotencyKey")
     request.query()
     data = await request.body()
-    items = await run_in_thread_if_large(len(data), parse_batch, data, request.limits.callbacks)
+    tenant = request.credential.caller.tenant
+    items = await run_in_thread_if_large(tenant, len(data), parse_batch, data, request.limits.callbacks)
     results = iter(await request.ledger.submit_many([item for item in items if isinstance(item, Submission)]))
     verdicts = [next(results) if isinstance(item, Submission) else item for item in items]
     mismatch = request.limits.mismatch_status

@@ -64,7 +64,9 @@ class SessionEndpoints:
         text = body.credential.strip()
         if not text or len(text) > CREDENTIAL_CHARS_MAX or not text.isascii():
             raise unauthorized_error()
-        sent: list[Header] = [(b"authorization", b"Bearer " + text.encode())]
+        # With the address of the client, for which a failure is counted.
+        sent: list[Header] = [header for header in request.headers if header[0] == b"x-forwarded-for"]
+        sent.append((b"authorization", b"Bearer " + text.encode()))
         credential = await self._authenticator({**request.scope, "headers": sent})
         sessions = self._authenticator.sessions
         made = await sessions.create(

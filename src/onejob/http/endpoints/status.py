@@ -16,6 +16,7 @@ from onejob.http.metrics import (
     job_families,
     outcomes_with_zeros,
     render_metrics,
+    without_job_types,
 )
 from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, problem
 from onejob.http.request import Request
@@ -90,16 +91,19 @@ class StatusEndpoints:
         return json_response(200, HealthOut("ok", request.ledger.durability))
 
     async def metrics(self, request: Request) -> Response:
-        families = (await self._stats_source.collect_stats("")).families
+        """All tenants together; for a credential without the permission, the jobs of its own tenant alone."""
+        families, tenant = (await self._stats_source.collect_stats("")).families, ALL_TENANTS
+        if not (self._config.metrics_open or request.credential.may(Permission.SCRAPE_ALL)):
+            families, tenant = without_job_types(families), request.credential.caller.tenant
         try:
             async with asyncio.timeout(JOB_METRICS_SECONDS_MAX):
-                families = [*families, *await self._job_families(request.ledger)]
+                families = [*families, *await self._job_families(request.ledger, tenant)]
         except (TimeoutError, OnejobError) as error:  # the counters of the process are worth having without the store
             log.warning("metrics of jobs are left out: %s", error)
         return raw_response(200, render_metrics(families), METRICS_MEDIA_TYPE)
 
-    async def _job_families(self, ledger: Ledger) -> list[MetricFamily]:
-        counts, now = await ledger.runtime.job_counts.load(ALL_TENANTS)
+    async def _job_families(self, ledger: Ledger, tenant: str) -> list[MetricFamily]:
+        counts, now = await ledger.runtime.job_counts.load(tenant)
         return job_families(counts, now, len(await list_workers(ledger.runtime.gate, ALL_TENANTS)))
 
     async def readyz(self, request: Request) -> Response:

@@ -104,7 +104,8 @@ async def finish(request: Request) -> Response:
     size = 0 if result is None else len(bytes(result))
     if size > RESULT_BYTES_MAX:
         raise BodyTooLarge(f"a result has at most {RESULT_BYTES_MAX} bytes; store it elsewhere, send a reference")
-    await run_in_thread_if_large(size, check_strict_json, "result", b"null" if result is None else bytes(result))
+    data = b"null" if result is None else bytes(result)
+    await run_in_thread_if_large(request.credential.caller.tenant, size, check_strict_json, "result", data)
     retry_after = _parse_duration("retryAfterSeconds", body.retry_after_seconds or 0, 0, DELAY_MS_MAX)
     return _job_response(
         request,

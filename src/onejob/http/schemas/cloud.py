@@ -12,8 +12,9 @@ from onejob.core.errors import Invalid
 from onejob.core.fingerprint import explain_decode_error
 from onejob.core.identity import FORBIDDEN_CHARACTERS
 from onejob.core.states import JobState
+from onejob.core.submit import LABELS_BYTES_MAX
 from onejob.idempotency_key_header import resolve_key
-from onejob.ledger.parse import LABELS_BYTES_MAX, Submission
+from onejob.ledger.parse import Submission
 
 from .types import Key, round_to_micro
 

@@ -13,8 +13,7 @@ from onejob.core.key import KEY_CHARS_MAX, SEQUENCE_MAX
 from onejob.core.limits import LIMIT_MAX, UNITS_MAX
 from onejob.core.sites import SITES_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
-from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
-from onejob.ledger.parse import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX
+from onejob.core.submit import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX, TTL_MS_MAX, TTL_MS_MIN
 
 Schema = dict[str, Any]
 

@@ -9,7 +9,7 @@ const ROLES = [
   ["worker", "claims and runs jobs"],
   ["operator", "sees all jobs and inputs, cancels, reruns, resolves, forgets keys"],
   ["admin", "everything, also limits and API keys"],
-  ["metrics", "reads /metrics"],
+  ["metrics", "reads /metrics of all tenants; given by those who have the role themselves"],
 ];
 const OVERLAPS = [
   ["0", "at once"],

@@ -252,7 +252,7 @@ function moveInList(step) {
 }
 
 function onKey(event) {
-  const isTyping = event.target.closest("input, select, textarea, dialog");
+  const isTyping = event.target.closest("input, select, textarea, dialog[open]");
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping) {
     if (event.key === "Escape" && event.target.id === "search-text") event.target.blur();
     return;
