@@ -1,4 +1,4 @@
-"""A proxy in front of PostgreSQL that can cut the connection before any message."""
+"""A proxy in front of PostgreSQL that can cut the connection before any message, and put the server far away."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 _HEADER_BYTES = 5  # a type byte and four bytes of length
+_LAST_OF_A_TRIP = b"QSZ"  # the messages after which one side waits for the other
 
 # True if the connection is cut before a message: ("query" or "answer", its type byte, its body).
 CutRule = Callable[[str, bytes, bytes], bool]
@@ -21,6 +22,7 @@ class PostgresProxy:
         self.cut_rule: CutRule | None = None
         self.cuts = 0
         self.refuses_connections = False
+        self.delay_seconds = 0.0  # each way
 
     @property
     def port(self) -> int:
@@ -77,6 +79,8 @@ class PostgresProxy:
                     self.cut_rule = None
                     self.cuts += 1
                     break
+                if self.delay_seconds and head[:1] in _LAST_OF_A_TRIP:
+                    await asyncio.sleep(self.delay_seconds)
                 writer.write(head + body)
                 await writer.drain()
         for end in ends:

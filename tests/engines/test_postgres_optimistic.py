@@ -33,6 +33,7 @@ from onejob.core.replies import (
     Finished,
     KeyHeld,
     KeySettled,
+    Replayed,
     SlotHeld,
     Started,
     UsageFound,
@@ -104,6 +105,35 @@ async def test_every_change_takes_two_round_trips(postgres_url: str) -> None:
         proxy.cut_rule = None
         await engine.aclose()
     assert measured == dict.fromkeys(measured, 2)
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.1])
+async def test_changes_take_two_round_trips_to_a_server_far_away(postgres_url: str, seconds: float) -> None:
+    """The clock of the load is too old for the change when it arrives, so the change is dated when it is decided."""
+    async with run_postgres_proxy(postgres_url) as (proxy, url):
+        engine = await PostgresEngine.open(url)
+        proxy.delay_seconds = seconds
+        letters: list[bytes] = []
+
+        def record(side: str, letter: bytes, _: bytes) -> bool:
+            if side == "query" and letter in b"QS":
+                letters.append(letter)
+            return False
+
+        proxy.cut_rule = record
+        held = [await expect(engine, reserve(f"k{n}", job_id=b"", lease_ms=LONG_MS), KeyHeld) for n in range(2)]
+        for n in range(2):
+            letters.clear()  # statements are prepared in the first turn
+            settled = await expect(engine, settle(held[n]), KeySettled)
+            assert held[n].at < settled.at
+        assert len(letters) == 2
+        for n in range(2):
+            letters.clear()
+            replayed = await expect(engine, reserve(f"k{n}", job_id=b"", lease_ms=LONG_MS), KeySettled | Replayed)
+            assert replayed.at >= settled.at
+        assert len(letters) == 1
+        proxy.cut_rule = None
+        await engine.aclose()
 
 
 @pytest.mark.parametrize("path", ["without locks", "with locks"])

@@ -47,6 +47,7 @@ class LoadedSnapshot:
     def __init__(self) -> None:
         self.working_set = WorkingSet()
         self.clock = 0.0
+        self.decided_at = 0
         self.standbys = ""
         self.present: dict[Kind, list[_StoredRow]] = {}
         self.absent: dict[Kind, list[bytes]] = {}
@@ -89,6 +90,7 @@ def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Loade
     snapshot = LoadedSnapshot()
     (clock_row,) = (row for row in rows if row[0] == NO_KIND)
     _, snapshot.clock, snapshot.standbys, *_ = clock_row
+    snapshot.decided_at = snapshot.read_at
     found = _facts_by_kind(row for row in rows if row is not clock_row)
     loading = load_facts(footprints)
     try:
@@ -142,7 +144,7 @@ def change_statement(
     absent = _absent_and_not_inserted(snapshot, changes)
     stored, trims = inserts_and_updates(changes, inline=True), attachment_deletions(changes, inline=True)
     values = [
-        snapshot.read_at,
+        snapshot.decided_at,
         STAMP_LAG_MS_MAX,
         *announcement(footprints),
         *held_values,

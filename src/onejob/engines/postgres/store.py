@@ -251,8 +251,15 @@ class PostgresStore:
         snapshot = read_snapshot(footprints, rows)
         self.connector.clock.observe(snapshot.clock, sent_at)
         self._refuse_without_standby(snapshot.standbys)
-        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
+        snapshot.decided_at = self._date_change(snapshot.read_at)
+        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.decided_at)
         changes = snapshot.working_set.changes()
+        if not changes and snapshot.decided_at != snapshot.read_at:
+            # No statement verifies that the server's clock has come so far.
+            snapshot = read_snapshot(footprints, rows)
+            replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
+            if snapshot.working_set.changes():
+                return None
         if not may_change(snapshot, changes) or (self._contended and self._contended.has_any(snapshot.versions())):
             return None
         if changes:
@@ -267,6 +274,14 @@ class PostgresStore:
             finally:
                 await self._roll_back(connection)
         return replies
+
+    def _date_change(self, read_at: int) -> int:
+        """When a change that was loaded at `read_at` is decided: then, or now if the server is far away.
+
+        Over a long line `read_at` would be too old when the change arrives, and the load was in vain.
+        """
+        latest = self.connector.clock.latest_ms() or 0
+        return latest if latest - read_at > STAMP_LAG_MS_MAX // 4 else read_at
 
     async def _store_verified(self, connection: Any, sql: str, values: Sequence[Any], call: CallState) -> bool:
         """False if nothing was stored because another transaction was faster."""
