@@ -17,7 +17,7 @@ from onejob.clock import Clock, SystemClock
 from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
 from onejob.core.replies import AnyReply
-from onejob.engine import Durability, EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
+from onejob.engine import Durability, EngineBase, EngineInfo, ListReadyJobs, OnSettled, OnTimeout, Page, Query
 from onejob.engines.sql import ScanPlan
 from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
 
@@ -31,6 +31,7 @@ from .errors import (
     is_unstorable_text,
     to_engine_error,
 )
+from .optimistic import FactMemory
 from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
 from .store import CONTENDED_SECONDS, CallState, PostgresStore, RememberedFacts
@@ -279,9 +280,10 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        contended = RememberedFacts(CONTENDED_SECONDS)
+        contended, self._memory = RememberedFacts(CONTENDED_SECONDS), FactMemory(clock.monotonic)
         stores = [
-            PostgresStore(connector, self._statements, url.durability, contended) for connector in self._connectors
+            PostgresStore(connector, self._statements, url.durability, contended, self._memory)
+            for connector in self._connectors
         ]
         self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
         self._idle_writers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
@@ -418,7 +420,11 @@ class PostgresEngine(EngineBase):
                 if not is_unstorable_text(error):
                     raise
                 # A text that cannot be stored was never stored, so nothing matches it.
-        return queries.build_page(query, rows, plan)
+        if not isinstance(query, ListReadyJobs):
+            return queries.build_page(query, rows, plan)
+        page = queries.build_page(query, [row[:-1] for row in rows], plan)
+        self._memory.remember_ready(zip(page.items, [row[-1] for row in rows], strict=False))
+        return page
 
     async def _plan_scan(self, store: PostgresStore, query: Query[Any], call: CallState) -> ScanPlan:
         steps = queries.plan_scan(self._statements, query)

@@ -12,14 +12,20 @@ Nothing is locked or announced between the two. The statement itself does what t
 
 If any of this fails, it raises, nothing is stored, and the batch takes the locked path. The statement waits for no row, so
 it takes no part in a deadlock.
+
+Who holds a key or runs a job changes it again soon, and has stored it last. `FactMemory` keeps such facts, and a batch that
+finds all of its facts there skips the load: one round trip. What it remembers is only a guess, since the statement
+verifies it like a load.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from onejob.core.batch import Changes, LoadRequest, WorkingSet, load_facts
 from onejob.core.command import Footprint
-from onejob.core.facts import Fact, Kind
+from onejob.core.facts import Fact, Job, Kind, Record
+from onejob.core.states import JobState
 from onejob.engines.codec import columns, fact_from_row
 
 from .statements import (
@@ -33,6 +39,13 @@ from .statements import (
     rows_to_values,
 )
 from .transaction import STAMP_LAG_MS_MAX, Statement
+
+# Facts of each kind that are remembered at most, and for how long: an xmin is reused after four billion transactions.
+REMEMBERED_MAX = 2000
+REMEMBERED_SECONDS = 600.0
+READY_PAUSE_SCANS = 16
+
+FoundFacts = Mapping[bytes, tuple[Fact, int]]  # each with its xmin
 
 
 class _StoredRow(NamedTuple):
@@ -92,6 +105,11 @@ def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Loade
     _, snapshot.clock, snapshot.standbys, *_ = clock_row
     snapshot.decided_at = snapshot.read_at
     found = _facts_by_kind(row for row in rows if row is not clock_row)
+    _fill(snapshot, footprints, found)
+    return snapshot
+
+
+def _fill(snapshot: LoadedSnapshot, footprints: Sequence[Footprint], found: Mapping[Kind, FoundFacts]) -> None:
     loading = load_facts(footprints)
     try:
         request = next(loading)
@@ -99,7 +117,96 @@ def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Loade
             request = loading.send(_take_requested(snapshot, found[request.kind], request))
     except StopIteration as done:
         snapshot.working_set = done.value
-    return snapshot
+
+
+class FactMemory:
+    """Held keys, and jobs that are prepared or run, as this process has last stored them; ready jobs as it has found them.
+
+    It forgets everything when a connection is opened: after a failover another row may have the version and the xmin of
+    one that was lost.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._facts: dict[Kind, dict[bytes, tuple[Fact, int]]] = {kind: {} for kind in Kind}
+        self._connections: WeakSet[Any] = WeakSet()
+        self._forget_at = 0.0
+        self._ready_pause = 0
+
+    def recall(self, footprints: Sequence[Footprint]) -> LoadedSnapshot | None:
+        """What `read_snapshot` would return if nothing has changed; None unless the main facts are remembered.
+
+        Others that are not remembered are taken for absent, except usages, which are never remembered: whoever submits for
+        the same user changes them.
+        """
+        facts = self._facts
+        records, jobs = facts[Kind.RECORD], facts[Kind.JOB]
+        for f in footprints:
+            if (f.record not in records) if f.record else not f.jobs or f.jobs[0] not in jobs:
+                return None
+        snapshot = LoadedSnapshot()
+        _fill(snapshot, footprints, facts)
+        return None if Kind.USAGE in snapshot.absent else snapshot
+
+    def remember_stored(self, changes: Changes, xmin: int) -> None:
+        for kind, inserts in changes.inserts.items():
+            for fact in inserts:
+                self._remember(kind, fact, xmin)
+        for kind, updates in changes.updates.items():
+            for fact, _ in updates:
+                self._remember(kind, fact, xmin)
+
+    def remember_ready(self, found: Iterable[tuple[Job, int]]) -> None:
+        """Jobs that are probably about to be claimed. Where other processes claim them first, that is not tried for a while."""
+        if self._ready_pause:
+            self._ready_pause -= 1
+            return
+        for job, xmin in found:
+            if job.id not in self._facts[Kind.JOB]:  # what is stored since the scan began is newer
+                self._add(Kind.JOB, job, xmin)
+
+    def forget_stored(self, changes: Changes) -> None:
+        """After a commit whose xmin is not known."""
+        for kind, updates in changes.updates.items():
+            for fact, _ in updates:
+                self._facts[kind].pop(fact.id, None)
+
+    def forget(self, ids: Iterable[bytes]) -> None:
+        """After a change that was decided on facts of these ids, and found others."""
+        self._ready_pause = READY_PAUSE_SCANS
+        for id in ids:
+            for facts in self._facts.values():
+                facts.pop(id, None)
+
+    def note_connection(self, connection: Any) -> None:
+        """Called before the connection is used."""
+        now = self._monotonic()
+        if now < self._forget_at and connection in self._connections:
+            return
+        self._connections.add(connection)
+        self._forget_at = now + REMEMBERED_SECONDS
+        for facts in self._facts.values():
+            facts.clear()
+
+    def _remember(self, kind: Kind, fact: Fact, xmin: int) -> None:
+        if _is_worked_on(fact):
+            self._add(kind, fact, xmin)
+        else:
+            self._facts[kind].pop(fact.id, None)
+
+    def _add(self, kind: Kind, fact: Fact, xmin: int) -> None:
+        facts = self._facts[kind]
+        facts.pop(fact.id, None)  # so that it becomes the newest
+        facts[fact.id] = fact, xmin
+        if len(facts) > REMEMBERED_MAX:
+            del facts[next(iter(facts))]
+
+
+def _is_worked_on(fact: Fact) -> bool:
+    """True if whom it was stored for will soon change it again."""
+    if isinstance(fact, Record):
+        return fact.lease_until > 0
+    return isinstance(fact, Job) and (fact.lease_until > 0 or fact.state is JobState.PREPARING)
 
 
 def _facts_by_kind(rows: Iterable[Any]) -> dict[Kind, dict[bytes, tuple[Fact, int]]]:
@@ -111,7 +218,7 @@ def _facts_by_kind(rows: Iterable[Any]) -> dict[Kind, dict[bytes, tuple[Fact, in
     return found
 
 
-def _take_requested(snapshot: LoadedSnapshot, found: dict[bytes, tuple[Fact, int]], request: LoadRequest) -> list[Fact]:
+def _take_requested(snapshot: LoadedSnapshot, found: FoundFacts, request: LoadRequest) -> list[Fact]:
     facts: list[Fact] = []
     for id in request.ids:
         if id in found:

@@ -63,9 +63,9 @@ def plan_scan(statements: Statements, query: Query[Any]) -> PlanSteps:
 
 
 def _ready_jobs_sql(statements: Statements, query: ListReadyJobs, now: str) -> tuple[str, list[Any]]:
-    """The most urgent jobs; of one tenant, one priority after another."""
+    """The most urgent jobs, each with its xmin; of one tenant, one priority after another."""
     order = "ORDER BY priority DESC, run_at, id"
-    columns, table = statements.columns(Kind.JOB), statements.table("job")
+    columns, table = f"{statements.columns(Kind.JOB)}, xmin AS xmin_of_row", statements.table("job")
     due = f"run_at <= {now} AND lease_until < {now}"
     if query.tenant is None:
         jobs = f"SELECT {columns} FROM {table} WHERE type = requested.name AND {CLAIMABLE_CONDITION} AND {due}"

@@ -125,6 +125,8 @@ class Statements:
         self._standbys = "current_setting('synchronous_standby_names')"
         self._clock_columns = f"{self.now} AS clock, {self._standbys} AS standbys"
         self.clock_sql = f"SELECT {self._clock_columns}"
+        # What follows the clock in the result of a statement that commits by itself: the second is the xmin of its rows.
+        self._outcome_columns = f"{self._standbys}, pg_current_xact_id()::xid"
         self._stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
         self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"))
@@ -217,7 +219,7 @@ class Statements:
             stored += [] if part.action == "trim" else [f"(SELECT count(*) FROM {name})"]
         violations = ["NOT (SELECT ok FROM held)", f"{' + '.join(stored) or '0'} <> {expected}"]
         notified = f", {self._notify(number)}" if notifies else ""
-        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._standbys}{notified}"
+        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock(violations)}, {self._outcome_columns}{notified}"
 
     def _hold(self, kind: Kind, rows: str, lock: str) -> str:
         """Lock the rows that are still the ones that were read, and that no other transaction holds."""
@@ -250,7 +252,8 @@ class Statements:
         else:
             ctes, _, names = self._part_ctes(parts, first=first)
         counted = " + ".join(f"(SELECT count(*) FROM {name})" for name in names)
-        return f"WITH {', '.join(ctes)} SELECT {self._checked_clock([f'{counted} = 0', *violations])}, {self._standbys}"
+        checked_clock = self._checked_clock([f"{counted} = 0", *violations])
+        return f"WITH {', '.join(ctes)} SELECT {checked_clock}, {self._outcome_columns}"
 
     def _single_row_inserts_sql(
         self, parts: tuple[StatementPart, ...], absent: tuple[Kind, ...], *, has_preconditions: bool = False
@@ -263,7 +266,7 @@ class Statements:
             first += PRECONDITION_PARAMS
         inserts = self._chained_inserts(parts, first)
         ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
-        returning = f"RETURNING {self._checked_clock(violations)}, {self._standbys}"
+        returning = f"RETURNING {self._checked_clock(violations)}, {self._outcome_columns}"
         return f"{f'WITH {ctes} ' if ctes else ''}{inserts[-1]} {returning}"
 
     def _chained_inserts(self, parts: tuple[StatementPart, ...], first: int) -> list[str]:

@@ -23,7 +23,7 @@ from .errors import (
     is_write_conflict,
     sqlstate_of,
 )
-from .optimistic import change_statement, may_change, read_snapshot, snapshot_statement
+from .optimistic import FactMemory, LoadedSnapshot, change_statement, may_change, read_snapshot, snapshot_statement
 from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
 from .transaction import (
     EMIT_WAL_MESSAGE,
@@ -115,12 +115,18 @@ async def load_batch(
 
 
 class PostgresStore:
-    """Used by one batch at a time. All stores of an engine share what they know to be contended."""
+    """Used by one batch at a time. All stores of an engine share what they remember and what they know to be contended."""
 
     def __init__(
-        self, connector: Connector, statements: Statements, declared: Durability | None, contended: RememberedFacts
+        self,
+        connector: Connector,
+        statements: Statements,
+        declared: Durability | None,
+        contended: RememberedFacts,
+        memory: FactMemory,
     ) -> None:
         self.connector = connector
+        self._memory = memory
         self._contended = contended
         self._clashed: dict[bytes, int] = {}  # versions of the facts of a batch that met another one
         self._statements = statements
@@ -130,6 +136,7 @@ class PostgresStore:
     async def write(
         self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
     ) -> list[AnyReply]:
+        self._memory.note_connection(connection)
         replies = await self._insert_fast(connection, commands, footprints, call)
         if replies is None:
             replies = await self._change_fast(connection, commands, footprints, call)
@@ -221,7 +228,7 @@ class PostgresStore:
         sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
         call.begin_commit()
         try:
-            clock, standbys = await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values))
+            clock, standbys, xmin = await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values))
         except asyncpg.PostgresError as error:
             if is_outcome_unknown(error) or not is_optimistic_failure(error):
                 raise
@@ -232,6 +239,7 @@ class PostgresStore:
         call.committing, call.has_committed = False, True
         self.connector.clock.observe(clock, sent_at)
         self._raise_if_outcome_unknown(warnings, standbys)
+        self._memory.remember_stored(decided.changes, xmin)
         return decided.replies
 
     async def _change_fast(
@@ -245,6 +253,9 @@ class PostgresStore:
         """
         if self.connector.pooled or len(commands) > INLINE_ROWS_MAX or self._is_contended(footprints):
             return None
+        replies = await self._change_remembered(connection, commands, footprints, call)
+        if replies is not None:
+            return replies
         statement = snapshot_statement(self._statements, footprints)
         sent_at = self.connector.clock.monotonic()
         rows = await connection.fetch(statement.sql, *statement.values)
@@ -263,8 +274,7 @@ class PostgresStore:
         if not may_change(snapshot, changes) or (self._contended and self._contended.has_any(snapshot.versions())):
             return None
         if changes:
-            statement = change_statement(self._statements, footprints, snapshot, changes)
-            if not await self._store_verified(connection, statement.sql, statement.values, call):
+            if not await self._store_verified(connection, footprints, snapshot, changes, call):
                 self._clashed = snapshot.versions()
                 return None
         elif self._must_wait_for_standby(snapshot.standbys):
@@ -283,12 +293,42 @@ class PostgresStore:
         latest = self.connector.clock.latest_ms() or 0
         return latest if latest - read_at > STAMP_LAG_MS_MAX // 4 else read_at
 
-    async def _store_verified(self, connection: Any, sql: str, values: Sequence[Any], call: CallState) -> bool:
+    async def _change_remembered(
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+    ) -> list[AnyReply] | None:
+        """The same without the load, for facts that this process has stored last; None if that does not apply.
+
+        What is remembered may be old, so a reply counts only when the statement has verified it. A batch that changes
+        nothing is loaded.
+        """
+        now = self.connector.clock.latest_ms()
+        snapshot = None if now is None else self._memory.recall(footprints)
+        if now is None or snapshot is None:
+            return None
+        snapshot.decided_at = now
+        replies = decide_batch(commands, footprints, snapshot.working_set, now)
+        changes = snapshot.working_set.changes()
+        if not changes or not may_change(snapshot, changes):
+            return None
+        if await self._store_verified(connection, footprints, snapshot, changes, call):
+            return replies
+        self._memory.forget(snapshot.versions())
+        return None
+
+    async def _store_verified(
+        self,
+        connection: Any,
+        footprints: Sequence[Footprint],
+        snapshot: LoadedSnapshot,
+        changes: Changes,
+        call: CallState,
+    ) -> bool:
         """False if nothing was stored because another transaction was faster."""
+        statement = change_statement(self._statements, footprints, snapshot, changes)
         sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
         call.begin_commit()
         try:
-            clock, standbys = await self._execute_autocommit(connection, sql, values)
+            clock, standbys, xmin = await self._execute_autocommit(connection, statement.sql, statement.values)
         except asyncpg.PostgresError as error:
             if is_outcome_unknown(error) or not is_optimistic_failure(error):
                 raise
@@ -297,6 +337,7 @@ class PostgresStore:
         call.committing, call.has_committed = False, True
         self.connector.clock.observe(clock, sent_at)
         self._raise_if_outcome_unknown(warnings, standbys)
+        self._memory.remember_stored(changes, xmin)
         return True
 
     def _is_contended(self, footprints: Sequence[Footprint]) -> bool:
@@ -337,16 +378,16 @@ class PostgresStore:
         sql = self._statements.inserts_sql(parts, tuple(absent), row_counts, has_preconditions=bool(preconditions))
         return sql, (*absent.values(), *preconditions, *values)
 
-    async def _execute_autocommit(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str]:
+    async def _execute_autocommit(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str, int]:
         if not self.connector.pooled:
             (row,) = await connection.fetch(sql, *values)
-            return row[0], row[1]
+            return row[0], row[1], row[2]
         # Without a prepared statement, parse and execute are two steps, and both must reach the same server.
         await connection.execute(self.connector.begin_sql())
         try:
             (row,) = await connection.fetch(sql, *values)
             await connection.execute("COMMIT")
-            return row[0], row[1]
+            return row[0], row[1], row[2]
         finally:
             await self._roll_back(connection)
 
@@ -374,6 +415,7 @@ class PostgresStore:
                 raise WriteConflict("a policy to write is only share-locked")
             await self._save(connection, changes, loaded)
             if changes:
+                self._memory.forget_stored(changes)
                 await self._commit(connection, call)
             elif self._must_wait_for_standby(loaded.standbys):
                 await self._wait_for_standby(connection, call)
