@@ -130,11 +130,14 @@ async def test_a_connection_lost_around_an_insert_is_unknown_and_a_retry_finds_o
 
 
 class ChangeStages:
-    """Cuts the connection at a stage of a change that is loaded without locks and stored in one statement."""
+    """Cuts the connection at a stage of a change that is loaded without locks and stored in one statement.
 
-    def __init__(self, stage: str) -> None:
+    A change of what the process has stored last is not loaded.
+    """
+
+    def __init__(self, stage: str, *, is_loaded: bool) -> None:
         self._stage = stage
-        self._statements = 0
+        self._statements = 0 if is_loaded else 1
 
     def __call__(self, side: str, letter: bytes, body: bytes) -> bool:
         self._statements += side == "query" and letter == b"B"
@@ -148,13 +151,17 @@ class ChangeStages:
         return self._statements == 2 and side == "answer" and letter == b"C"
 
 
-@pytest.mark.parametrize("stage", ["loading", "loaded", "storing", "stored"])
-async def test_a_connection_lost_during_a_change_is_repeated_or_unknown(proxied: ProxiedEngine, stage: str) -> None:
-    first, held = [
-        await expect(proxied.engine, reserve(f"k{n}", job_id=b"", lease_ms=60_000), KeyHeld) for n in range(2)
-    ]
+@pytest.mark.parametrize(
+    ("stage", "is_loaded"),
+    [("loading", True), ("loaded", True), ("storing", True), ("stored", True), ("storing", False), ("stored", False)],
+)
+async def test_a_connection_lost_during_a_change_is_repeated_or_unknown(
+    proxied: ProxiedEngine, stage: str, is_loaded: bool
+) -> None:
+    holder = proxied.other if is_loaded else proxied.engine
+    first, held = [await expect(holder, reserve(f"k{n}", job_id=b"", lease_ms=60_000), KeyHeld) for n in range(2)]
     await expect(proxied.engine, settle(first), KeySettled)  # now the statements are prepared
-    proxied.proxy.cut_rule = ChangeStages(stage)
+    proxied.proxy.cut_rule = ChangeStages(stage, is_loaded=is_loaded)
     if stage in ("loading", "loaded"):
         await expect(proxied.engine, settle(held), KeySettled)
     else:
