@@ -122,7 +122,10 @@ def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
 
 def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "slow")
+    # A shell lets its background jobs ignore SIGINT, and the command would inherit that from a test run in the background.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     waiting = subprocess.Popen([*ONEJOB, "submit", "t", "--input", "@slow"], stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, handler)
     with open(tmp_path / "slow", "wb", buffering=0) as slow:
         slow.write(b" ")
         # Python loses a signal that comes between its last look for signals and a read that then blocks.
