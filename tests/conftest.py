@@ -8,6 +8,7 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.ledger import counts, leases
 from tests.http.auth_server import AuthServer, run_auth_server
 from tests.support.command_line import CommandRunner, run_service
 from tests.support.manager_process import run_manager_process
@@ -92,6 +93,19 @@ async def queue(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
     config = onejob.IdempotencyConfig(pending_wait_timeout=0)
     async with onejob.open(url, clock=clock, config=config, sweep=False) as ledger:
         yield ledger
+
+
+@pytest.fixture
+def frequent_renewals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of 3 s, which outlast a stall of the machine, are renewed every 0.1 s."""
+    monkeypatch.setattr(leases, "RENEWALS_PER_LEASE", 30)
+
+
+@pytest.fixture
+def patient_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count is waited for, and repeated after its interval, however long a stall of the machine made it take."""
+    monkeypatch.setattr(counts, "WAIT_SECONDS_MAX", 30.0)
+    monkeypatch.setattr(counts, "SHARE_OF_TIME", 1)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

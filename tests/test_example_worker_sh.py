@@ -115,8 +115,8 @@ def test_a_long_command_is_kept_its_lines_are_told_and_a_cancelled_one_is_stoppe
     script = write_script(tmp_path / "long.sh", f'echo begun >&2; touch {tmp_path}/begun; exec sleep "$(jq .)"')
     with run_server(tmp_path) as server:
         path = f"http://127.0.0.1:{server.port}"
-        job_id = server.submit("long", {"type": "long", "input": 2}).body["job"]["id"]
-        assert run_worker_script(path, "long", script, ONEJOB_JOBS="1", ONEJOB_LEASE="1").returncode == 0
+        job_id = server.submit("long", {"type": "long", "input": 2.8}).body["job"]["id"]
+        assert run_worker_script(path, "long", script, ONEJOB_JOBS="1", ONEJOB_LEASE="2.5").returncode == 0
         job = server.ask("GET", f"/api/jobs/{job_id}").body["job"]
         assert (job["state"], job["attempts"]) == ("success", 1)
         assert server.ask("GET", f"/api/jobs/{job_id}/logs").body["lines"] == ["begun"]

@@ -1,13 +1,18 @@
 """The interface for people: text, help, colours, pipes and terminals."""
 
+import fcntl
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
+import time
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
 import pytest
 from msgspec.structs import replace
@@ -117,12 +122,29 @@ def test_a_closed_pipe_leaves_no_traceback(run: CommandRunner) -> None:
 
 def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "slow")
+    # A shell lets its background jobs ignore SIGINT, and the command would inherit that from a test run in the background.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     waiting = subprocess.Popen([*ONEJOB, "submit", "t", "--input", "@slow"], stderr=subprocess.PIPE)
-    # The open returns when the command reads from it.
-    with open(tmp_path / "slow", "wb"):
+    signal.signal(signal.SIGINT, handler)
+    with open(tmp_path / "slow", "wb", buffering=0) as slow:
+        slow.write(b" ")
+        # Python loses a signal that comes between its last look for signals and a read that then blocks.
+        while count_unread_bytes(slow) or not is_sleeping(waiting.pid):
+            assert waiting.poll() is None
+            time.sleep(0.005)
         waiting.send_signal(signal.SIGINT)
         _, errors = waiting.communicate(timeout=30)
     assert (waiting.returncode, errors) == (130, b"")
+
+
+def count_unread_bytes(pipe: IO[bytes]) -> int:
+    (unread,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return int(unread)
+
+
+def is_sleeping(pid: int) -> bool:
+    """True if the process waits in a system call."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def test_a_full_disk_behind_standard_output_is_reported(run: CommandRunner) -> None:

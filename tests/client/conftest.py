@@ -16,7 +16,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 
 @pytest.fixture
 def quick_retry() -> onejob.RetryPolicy:
-    return onejob.RetryPolicy(deadline=2.0, attempt_timeout=1.0, pause_first=0.001, pause_max=0.01)
+    return onejob.RetryPolicy(deadline=10.0, attempt_timeout=5.0, pause_first=0.001, pause_max=0.01)
 
 
 @pytest.fixture

@@ -205,13 +205,13 @@ PERSISTENT = RetryPolicy(deadline=30, attempt_timeout=5, pause_first=0.05, pause
 
 
 def test_no_attempt_is_made_after_the_window_that_an_earlier_response_told() -> None:
-    answers = [submitted("first", window_seconds=1.4), *[b""] * 200]
+    answers = [submitted("first", window_seconds=3.2), *[b""] * 400]
     with closing(ScriptedServer(*answers)) as server, onejob.Client(server.url, retry=PERSISTENT) as client:
         client.submit("t", 1, idempotency_key="first")
         begin = monotonic()
         with pytest.raises(onejob.WindowPassed):
             client.submit("t", 1, idempotency_key="second")
-        assert monotonic() - begin < 1.4
+        assert server.received_at[-1] - begin < 3.2
         assert len(server.requests) > 2
 
 
@@ -222,7 +222,7 @@ async def test_no_attempt_is_made_after_the_window_that_a_lost_response_told() -
             begin = monotonic()
             with pytest.raises(onejob.WindowPassed):
                 await client.submit("t", 1, idempotency_key="k")
-            assert monotonic() - begin < 1.4
+            assert server.received_at[-1] - begin < 1.4
 
 
 def test_no_attempt_is_made_after_the_window_that_the_caller_stated(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def test_an_unreachable_server_leaves_the_intent_in_the_outbox(path: Path) -> No
         (problem_response(429, "QUOTA_EXCEEDED"), 0),
         (problem_response(409, "CONFLICT"), 0),
         (problem_response(401, "UNAUTHORIZED"), 0),
-        (problem_response(409, "IN_PROGRESS", "Retry-After: 9", retryable=True), 1),
-        (problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 9", retryable=True), 1),
+        (problem_response(409, "IN_PROGRESS", "Retry-After: 20", retryable=True), 1),
+        (problem_response(503, "SERVICE_UNAVAILABLE", "Retry-After: 20", retryable=True), 1),
     ],
 )
 def test_only_a_definite_response_ends_an_intent(
@@ -300,7 +300,7 @@ def test_a_restored_backup_uses_no_number_twice(
 def test_a_number_in_progress_is_finished_before_the_next_is_used(
     server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy
 ) -> None:
-    impatient = RetryPolicy(deadline=0.1, attempt_timeout=0.1)
+    impatient = RetryPolicy(attempts_max=2, pause_first=0.001)
     faults = {"now": PASS}
     with (
         run_faulty_proxy(server.port, lambda key, attempt: faults["now"]) as proxy,

@@ -26,6 +26,7 @@ SHOP = ROOT / "examples" / "django_shop"
 POINTS = ("reserved", "paid", "settled", "committed", "answered")
 DONE_POINTS = ("committed", "answered")
 LEASE_SECONDS = 1
+CONTROL_LEASE_SECONDS = 2  # a request of the control that loses its lease has paid
 RETRY_SECONDS = 30.0
 
 
@@ -89,7 +90,7 @@ def run_shop(folder: Path, database: str, *, settles_after_the_view: bool = Fals
     point_file = folder / "point"
     environment = os.environ | {
         "SHOP_DATABASE": database,
-        "SHOP_LEASE": str(LEASE_SECONDS),
+        "SHOP_LEASE": str(CONTROL_LEASE_SECONDS if settles_after_the_view else LEASE_SECONDS),
         "SHOP_POINT_FILE": str(point_file),
         "SHOP_SETTLES_AFTER_THE_VIEW": "1" if settles_after_the_view else "",
         "PYTHONPATH": os.pathsep.join([str(SHOP), str(ROOT), str(ROOT / "src")]),

@@ -34,7 +34,7 @@ def shop(database: str) -> Iterator[Client]:
     use_database("ledger", database)
     write("DROP TABLE IF EXISTS payment")
     write("CREATE TABLE payment (amount int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-    with override_settings(ONEJOB={"DATABASE": "ledger", "SCOPE": owner, "LEASE": 1}):
+    with override_settings(ONEJOB={"DATABASE": "ledger", "SCOPE": owner, "LEASE": 2}):
         get_ledger().purge()
         yield Client(raise_request_exception=False)
     close_layer()

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 POINTS = ("before the key", "after the key", "after the payment", "before the commit", "after the commit")
 LEASE = timedelta(milliseconds=500)
+CONTROL_LEASE = timedelta(seconds=2)  # a request of the control that loses its lease has paid
 BUSY = (409, 503)  # the key is held, or a slow machine has lost the short lease: send the request again
 _TABLE = "CREATE TABLE IF NOT EXISTS payments (key text)"
 
@@ -62,8 +63,9 @@ def build_app(url: str, death: str, *, is_settled_inside: bool) -> Any:
             session.commit = dying_commit  # type: ignore[method-assign]  # to die around it
             yield session
 
+    lease = LEASE if is_settled_inside else CONTROL_LEASE
     dependency = middleware.settled_session(get_session, inside) if is_settled_inside else get_session
-    route = middleware.IdempotentRoute.for_ledger(url, scope=lambda _: "ann", lease=LEASE)
+    route = middleware.IdempotentRoute.for_ledger(url, scope=lambda _: "ann", lease=lease)
     router = APIRouter(route_class=route)
 
     @router.post("/payments", status_code=201)

@@ -23,7 +23,7 @@ from tests.inside.test_inside import count
 PAY = text("INSERT INTO orders VALUES ('paid')")
 SLOW_COMMIT = """
     CREATE TABLE IF NOT EXISTS slow_orders (n integer);
-    CREATE OR REPLACE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NULL; END';
+    CREATE OR REPLACE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NULL; END';
     DROP TRIGGER IF EXISTS slow ON slow_orders;
     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON slow_orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION sleep()
 """
@@ -43,7 +43,7 @@ async def client(postgres_url: str, queue: onejob.Ledger, db: Any) -> AsyncItera
             yield session
 
     settled, settled_blocking = Depends(settled_session(get_session)), Depends(settled_session(get_blocking_session))
-    lease = timedelta(milliseconds=300)
+    lease = timedelta(seconds=2)
     router = APIRouter(route_class=IdempotentRoute.for_ledger(queue, scope=lambda _: "ann", lease=lease))
 
     @router.post("/pay", status_code=201)

@@ -17,7 +17,7 @@ from onejob.inside import Inside
 from tests.inside.test_inside import count
 
 WAIT = timedelta(seconds=20)
-FAST = {"lease": timedelta(milliseconds=600), "drain": timedelta(seconds=1)}
+FAST = {"lease": timedelta(seconds=3), "drain": timedelta(seconds=1)}
 
 
 async def run_job(queue: onejob.Ledger, app: onejob.App, **options: Any) -> JobView:
@@ -40,9 +40,8 @@ async def test_the_effect_and_the_end_commit_together(queue: onejob.Ledger, db: 
                 view = await ctx.finish_inside(connection, {"paid": order})
                 assert view.state is JobState.SUCCESS
                 assert (await queue.job(ctx.job_id)).state is JobState.RUNNING
-                await asyncio.sleep(
-                    0.4
-                )  # longer than a beat: no heartbeat waits for the lock and then stops the handler
+                # Longer than a beat: no heartbeat waits for the lock and then stops the handler.
+                await asyncio.sleep(1.1)
         finally:
             await connection.close()
 

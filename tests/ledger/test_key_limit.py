@@ -15,6 +15,8 @@ from onejob.ledger.counts import INTERVAL_MS
 ALLOWED = 3
 WINDOW = timedelta(hours=1)
 
+pytestmark = pytest.mark.usefixtures("patient_counts")
+
 
 @pytest.fixture
 async def limited(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:

@@ -20,8 +20,8 @@ RANDOM = bytes(range(16))
 
 
 @pytest.fixture
-async def ledger(url: str) -> AsyncIterator[onejob.Ledger]:
-    keys = onejob.IdempotencyConfig(pending_ttl_seconds=0.3, wait_for_pending=False)
+async def ledger(url: str, frequent_renewals: None) -> AsyncIterator[onejob.Ledger]:
+    keys = onejob.IdempotencyConfig(pending_ttl_seconds=3, wait_for_pending=False)
     async with onejob.open(url, config=keys, sweep=False) as opened:
         yield opened
 
@@ -213,7 +213,7 @@ async def test_work_stops_when_its_lease_is_over_although_the_renewal_hangs(ledg
             stopped.append(loop.time())
 
     sent = loop.time()
-    held = await hold_key(ledger)
+    held = await hold_key(ledger, lease=timedelta(seconds=0.3))
     assert sent + 0.29 < held.lease_end <= loop.time() + 0.3
     with pytest.raises(LeaseLost, match="before the store answered"):
         await run_while_renewing(work(), hang, interval_seconds=0.1, jitter_seed=RANDOM, lease_end=held.lease_end)
@@ -239,14 +239,14 @@ async def test_work_does_not_begin_when_its_lease_is_over(ledger: onejob.Ledger)
 async def test_a_lease_counts_from_after_the_wait_for_another_holder(url: str) -> None:
     config = onejob.IdempotencyConfig(pending_wait_timeout=5)
     async with onejob.open(url, config=config, sweep=False) as waiting:
-        first = await hold_key(waiting, lease=timedelta(seconds=1))
-        taking = asyncio.create_task(hold_key(waiting, lease=timedelta(seconds=1)))
+        first = await hold_key(waiting, lease=timedelta(seconds=3))
+        taking = asyncio.create_task(hold_key(waiting, lease=timedelta(seconds=3)))
         await asyncio.sleep(0.5)
         resent = asyncio.get_running_loop().time()
         await waiting.fail(first)
         second = await taking
         assert second.token == 2
-        assert second.lease_end >= resent + 1
+        assert second.lease_end >= resent + 3
 
 
 async def test_work_that_ignores_cancellation_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -36,6 +36,7 @@ async def run_one(queue: onejob.Ledger, type: str) -> None:
     await queue.finish(attempt)
 
 
+@pytest.mark.usefixtures("patient_counts")
 async def test_jobs_are_counted_by_type_and_state(queue: onejob.Ledger) -> None:
     for n in range(3):
         await queue.submit("charge", n)
@@ -52,6 +53,7 @@ async def test_jobs_are_counted_by_type_and_state(queue: onejob.Ledger) -> None:
     assert everything.by_state() == {"pending": 3, "success": 1}
 
 
+@pytest.mark.usefixtures("patient_counts")
 async def test_a_count_is_a_snapshot_that_all_processes_share(
     queue: onejob.Ledger, url: str, clock: FakeClock, second: onejob.Ledger
 ) -> None:
@@ -67,6 +69,7 @@ async def test_a_count_is_a_snapshot_that_all_processes_share(
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.usefixtures("patient_counts")
 async def test_one_process_counts_while_the_others_wait(
     queue: onejob.Ledger, second: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ app = IdempotencyMiddleware(
         Rule("POST /off", Need.OFF),
         Rule("POST|PUT /**"),
     ),
-    lease=timedelta(seconds=2),
+    lease=timedelta(seconds=2.5),
 )
 
 

@@ -24,7 +24,7 @@ settings.configure(
         "LEDGER": STORE,
         "SCOPE": f"{__name__}.user",
         "RULES": [("POST /needed", "required"), ("POST /off", "off"), "POST|PUT /**"],
-        "LEASE": 2,
+        "LEASE": 2.5,
     },
 )
 django.setup()

@@ -111,4 +111,4 @@ RULES = (
     Rule("POST|PUT /**"),
 )
 
-app = WsgiIdempotencyMiddleware(flask.wsgi_app, STORE, scope=user, rules=RULES, lease=timedelta(seconds=2))
+app = WsgiIdempotencyMiddleware(flask.wsgi_app, STORE, scope=user, rules=RULES, lease=timedelta(seconds=2.5))

@@ -28,7 +28,7 @@ Sent = list[Any]
 class ScriptedApp:
     """Sends this response; the last message of ASGI has no body. `breaks` ends it before its end.
 
-    With `waits` it responds when `go` is set, or after `go_seconds`.
+    With `waits` it responds when `go` is set, or after GO_SECONDS.
     """
 
     def __init__(
@@ -38,13 +38,11 @@ class ScriptedApp:
         *parts: bytes,
         breaks: bool = False,
         waits: bool = False,
-        go_seconds: float = GO_SECONDS,
     ) -> None:
         self.status, self.headers, self.parts = status, headers or [], parts
         self.breaks = breaks
         self.runs = 0
         self.begun, self.go = threading.Event(), threading.Event()
-        self._go_seconds = go_seconds
         if not waits:
             self.go.set()
 
@@ -53,7 +51,7 @@ class ScriptedApp:
         self.begun.set()
 
     def wait(self) -> None:
-        self.go.wait(self._go_seconds)
+        self.go.wait(GO_SECONDS)
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self.parts

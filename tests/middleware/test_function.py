@@ -159,15 +159,16 @@ async def test_functions_do_not_share_keys(queue: onejob.Ledger) -> None:
     assert (await one("o"), await two("o")) == (1, 2)
 
 
+@pytest.mark.usefixtures("frequent_renewals")
 def test_concurrent_threads_make_one_call_in_the_thread_of_its_caller(
     blocking: onejob.sync.SyncLedger,
 ) -> None:
     runs = []
 
-    @idempotent(blocking, key=order_of, scope="s", lease=timedelta(seconds=0.3))
+    @idempotent(blocking, key=order_of, scope="s", lease=timedelta(seconds=2))
     def charge(order: str) -> int:
         runs.append(current_thread().name)
-        sleep(1)  # longer than the lease: it is renewed
+        sleep(2.2)  # longer than the lease: it is renewed
         return 0
 
     with ThreadPoolExecutor(8, thread_name_prefix="caller") as pool:

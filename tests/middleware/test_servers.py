@@ -97,7 +97,7 @@ async def test_a_long_handler_renews_its_lease_and_its_duplicate_gets_retry_afte
         _, writer = await server.send_request("/hangs", "long")
         while not server.runs("hangs"):
             await asyncio.sleep(0.01)
-        for _ in range(15):  # well beyond the lease of two seconds
+        for _ in range(15):  # 3 s, beyond the lease of 2.5 s
             answer = await server.ask("/hangs", "long")
             assert (answer.status, answer.code) == (409, "IN_PROGRESS")
             assert int(answer.headers["retry-after"]) >= 1

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,10 +64,11 @@ def run_service(folder: Path, *words: str) -> Iterator[str]:
 
 
 class ScriptedServer:
-    """Answers each connection with the next of these bytes, and keeps what was asked. Empty: hangs up."""
+    """Answers each connection with the next of these bytes, and keeps what was asked, and when. Empty: hangs up."""
 
     def __init__(self, *answers: bytes) -> None:
         self.requests: list[bytes] = []
+        self.received_at: list[float] = []
         self._responses = answers
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -84,6 +86,7 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
                 with connection:
                     self.requests.append(_read_request(connection))
+                    self.received_at.append(time.monotonic())
                     connection.sendall(answer)
 
 

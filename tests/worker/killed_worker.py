@@ -11,7 +11,7 @@ import onejob
 from onejob.settings import IdempotencyConfig
 from onejob.worker import attempt
 
-LEASE = timedelta(milliseconds=800)
+LEASE = timedelta(seconds=2.5)
 CONCURRENCY = 4
 TYPES = ("again", "once")
 PAUSE_MAX = 0.5

@@ -32,7 +32,7 @@ async def handle(ctx: onejob.Context) -> str:
 
 async def main() -> None:
     async with onejob.open(sys.argv[1], sweep=False) as queue:
-        worker = app.worker(queue, lease=timedelta(milliseconds=500))
+        worker = app.worker(queue, lease=timedelta(seconds=2))
         running = asyncio.create_task(worker.run())
         while not worker.counts():
             await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ from onejob import App, Context, JobState
 from onejob.clock import SystemClock
 from onejob.core.command import Command
 from onejob.core.replies import AnyReply
-from onejob.core.work import Claim, Extend, Finish
+from onejob.core.work import Claim, Extend, Finish, Release
 from onejob.engine import Engine, OnTimeout
 from onejob.engines.memory import MemoryEngine
 from onejob.testing import FaultyEngine, open_ledger
@@ -134,6 +134,12 @@ async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_l
 ) -> None:
     app = App()
     begun, stopped = asyncio.Event(), asyncio.Event()
+    reported: list[int] = []
+
+    def fail_extends(commands: Sequence[Command[Any]]) -> BaseException | None:
+        reported.extend(command.token for command in commands if isinstance(command, (Finish, Release)))
+        is_extending = any(isinstance(command, Extend) for command in commands)
+        return onejob.Unavailable("injected fault") if is_extending else None
 
     @app.job("t")
     async def handle(ctx: Context) -> None:
@@ -148,14 +154,14 @@ async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_l
     made = await faulty_ledger.queue.submit("t", max_attempts=3)
     async with app.background_worker(faulty_ledger.queue, lease=LEASE):
         await begun.wait()
-        faulty_ledger.before = errors_for(Extend, 10**6, onejob.Unavailable)
+        faulty_ledger.before = fail_extends
         async with asyncio.timeout(5):
             await stopped.wait()
-        assert (await faulty_ledger.queue.job(made.job_id)).state is JobState.RUNNING
         await asyncio.sleep(LEASE.total_seconds())
         await faulty_ledger.queue.sweep()
         job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     assert (job.state, job.row.token) == (JobState.SUCCESS, 2)
+    assert reported == [2], "the attempt that lost its lease reports nothing"
 
 
 async def test_a_handler_stops_when_its_lease_is_over_although_the_heartbeat_hangs() -> None:

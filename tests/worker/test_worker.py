@@ -12,8 +12,10 @@ from msgspec import Struct
 
 import onejob
 from onejob import App, Context, Fatal, JobState, Retry
+from onejob.worker import attempt
 
 SHORT = timedelta(milliseconds=600)
+OUTLASTING = timedelta(seconds=2.5)  # a stall of the machine, also right before a heartbeat
 LONG = timedelta(seconds=20)
 
 
@@ -202,7 +204,10 @@ async def test_a_result_that_is_not_json_is_a_final_failure(queue: onejob.Ledger
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_an_attempt_that_exceeds_its_timeout_fails(queue: onejob.Ledger, plain: bool) -> None:
+async def test_an_attempt_that_exceeds_its_timeout_fails(
+    queue: onejob.Ledger, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "_REPORT_TIME_SHARE", 0.8)  # 2 s: a stall of the machine does not use them up
     app = App()
     go = threading.Event()
 
@@ -214,7 +219,7 @@ async def test_an_attempt_that_exceeds_its_timeout_fails(queue: onejob.Ledger, p
     def slow_plain() -> None:
         go.wait(60)
 
-    made = await queue.submit("plain" if plain else "t", max_attempts=1, timeout=timedelta(seconds=1))
+    made = await queue.submit("plain" if plain else "t", max_attempts=1, timeout=timedelta(seconds=2.5))
     async with app.background_worker(queue, drain=timedelta(0)):
         job = await wait_for_end(queue, made.job_id)
         go.set()
@@ -249,11 +254,11 @@ async def test_the_lease_is_extended_while_the_handler_runs(queue: onejob.Ledger
 
     @app.job("t")
     async def handle() -> None:
-        await asyncio.sleep(3 * SHORT.total_seconds())
+        await asyncio.sleep(1.2 * OUTLASTING.total_seconds())
 
     made = await queue.submit("t")
-    async with app.background_worker(queue, lease=SHORT):
-        for _ in range(10):
+    async with app.background_worker(queue, lease=OUTLASTING):
+        while (await queue.job(made.job_id)).state is not JobState.SUCCESS:
             await queue.sweep()
             await asyncio.sleep(0.1)
         job = await wait_for_end(queue, made.job_id)

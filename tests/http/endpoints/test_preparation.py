@@ -219,9 +219,10 @@ async def test_a_client_that_disconnects_does_not_stop_the_preparation(durable_u
         assert (reply.job_id, reply.data_uploaded, len(upload.preparations)) == (upload.preparations[0].job_id, True, 1)
 
 
+@pytest.mark.usefixtures("frequent_renewals")
 async def test_a_job_cancelled_during_its_preparation_stays_cancelled(durable_url: str) -> None:
     upload = BlockableHook()
-    async with run_cloud_service(durable_url, lease=0.3, replicate=upload) as service:
+    async with run_cloud_service(durable_url, lease=3, replicate=upload) as service:
         await service.set_limits(max_concurrent=1)
         first = start_submission(service)
         await upload.started.wait()

@@ -22,15 +22,16 @@ FULL = "Quota exceeded: Maximum 1 concurrent jobs allowed"
 
 async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(durable_url: str) -> None:
     upload = BlockableHook()
-    async with run_cloud_service(durable_url, lease=1.0, replicate=upload) as service:
+    async with run_cloud_service(durable_url, lease=2.5, replicate=upload) as service:
         await service.set_limits(max_concurrent=1)
         first = start_submission(service)
         await upload.started.wait()
         (preparation,) = upload.preparations
-        for _ in range(10):
+        for _ in range(12):
             await asyncio.sleep(0.25)
             assert (await service.submit("k")).status == "uploading"
             assert FULL in str((await service.submit("other")).error)
+        await service.app._cloud.resume_abandoned(service.ledger)
         assert not preparation.cancelled
         upload.proceed.set()
         assert ((await first).job_id, preparation.token, len(upload.preparations)) == (preparation.job_id, 1, 1)
@@ -150,9 +151,9 @@ async def test_requests_waiting_for_a_holder_end_when_the_server_stops(durable_u
 
 async def test_a_preparation_whose_server_died_is_taken_over_without_a_retry(url: str) -> None:
     upload = BlockableHook()
-    async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
+    async with run_cloud_service(url, replicate=upload) as service:
         dead = await service.ledger.check_or_reserve(
-            "cloud.replicate", CONFIG, idempotency_key="k", labels={"tracker": "run 1"}
+            "cloud.replicate", CONFIG, idempotency_key="k", labels={"tracker": "run 1"}, lease=timedelta(seconds=0.3)
         )
         assert isinstance(dead, onejob.HeldKey)
         await asyncio.sleep(0.4)
@@ -176,15 +177,16 @@ async def test_a_preparation_whose_server_died_is_taken_over_without_a_retry(url
 async def test_only_abandoned_preparations_are_taken_over(url: str) -> None:
     """Not those that a server is preparing, those that failed, those of providers without a function, and other jobs."""
     upload = BlockableHook()
-    async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
+    async with run_cloud_service(url, replicate=upload) as service:
         ledger = service.ledger
         alive = start_submission(service, "alive")
         await upload.started.wait()
-        failed = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="failed")
+        short = timedelta(seconds=0.3)
+        failed = await ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="failed", lease=short)
         assert isinstance(failed, onejob.HeldKey)
         await ledger.fail(failed, "no")
         for type in ("cloud.unprepared", "replicate"):
-            await ledger.check_or_reserve(type, CONFIG, idempotency_key="other")
+            await ledger.check_or_reserve(type, CONFIG, idempotency_key="other", lease=short)
         await asyncio.sleep(0.5)
         await service.app._cloud.resume_abandoned(ledger)
         assert len(upload.preparations) == 1
