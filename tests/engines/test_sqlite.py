@@ -223,7 +223,7 @@ async def test_a_store_that_another_program_keeps_locked_is_unavailable_within_s
     assert schema.LOCK_TIMEOUT_SECONDS <= 5
     monkeypatch.setattr(schema, "LOCK_TIMEOUT_SECONDS", 0.5)
     engines = [await SqliteEngine.open(path) for _ in range(4)]
-    await expect(engines[0], submit(), Created)
+    await expect(engines[0], submit(ttl_ms=60_000), Created)
     clock = SystemClock()
     with subprocess.Popen(
         [sys.executable, "-c", LOCKER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -235,7 +235,7 @@ async def test_a_store_that_another_program_keeps_locked_is_unavailable_within_s
             results = await asyncio.gather(
                 *(engine.execute([submit("new")]) for engine in engines), return_exceptions=True
             )
-            assert clock.monotonic() - begin < 2
+            assert clock.monotonic() - begin < 4  # with a stall of the machine
             assert {type(result) for result in results} == {Unavailable}
             assert any("locked by another program" in str(result) for result in results)
         locker.kill()

@@ -19,7 +19,7 @@ from onejob.wire.codec import COMMANDS, REPLIES, WireCodec
 
 SUITE_COMMANDS: tuple[type[Struct], ...] = (
     suite.WriteFacts, suite.ReadFacts, suite.IncrementCounter, suite.FaultyWrite, suite.FaultyRead,
-    suite.NoFootprintWrite, suite.NoFootprintRead, suite.WritingRead,
+    suite.NoFootprintWrite, suite.NoFootprintRead, suite.WritingRead, suite.CreateFacts,
 )  # fmt: skip
 SUITE_CODEC = WireCodec(commands=COMMANDS + SUITE_COMMANDS, replies=(*REPLIES, suite.FactsRead))
 

@@ -53,6 +53,12 @@ class WriteFacts(CommandData, frozen=True, kw_only=True):
         return Step(_facts_read(facts, now), puts, attachments=self.attachments, trims=self.trims)
 
 
+class CreateFacts(WriteFacts, frozen=True, kw_only=True):
+    """The same, declared to create what it writes, so that an engine may take all of it for new."""
+
+    creates: ClassVar[bool] = True
+
+
 class ReadFacts(CommandData, frozen=True, kw_only=True):
     """Reply with the facts of a footprint."""
 

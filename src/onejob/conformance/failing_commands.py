@@ -13,6 +13,7 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Defect, Found, Missing
 
 from .commands import (
+    CreateFacts,
     FactsRead,
     FaultyRead,
     FaultyWrite,
@@ -74,6 +75,10 @@ def _footprint_violations() -> dict[str, WriteFacts]:
 FAILING_WRITES: dict[str, Command[Any]] = {
     "it fails while it is decided": FaultyWrite(tenant=TENANT),
     "it has no footprint": NoFootprintWrite(tenant=TENANT),
+    "it creates a key and has no footprint": submit("k", job_id=b"", callback="https://example.org/hook"),
+    "it creates a job, and an index is negative": CreateFacts(
+        tenant=TENANT, jobs=(_JOB,), attachments=(an_attachment(_JOB.id, index=-1),)
+    ),
     **_unstorable_values(),
     **_footprint_violations(),
 }

@@ -81,6 +81,15 @@ class PreconditionRules:
         assert reply.reason is Reason.CREDENTIAL_CHANGED
         assert len(await list_facts(world.engine, Kind.JOB)) == 1
 
+    async def test_a_precondition_on_a_policy_that_has_expired_fails(self, world: World) -> None:
+        await expect(world.engine, set_credential(ttl_ms=60_000), PolicyFound)
+        await expect(world.engine, submit_with_precondition("in time"), Created)
+        await world.advance(60_001)
+        for size in (1, 2, 40):
+            replies = await world.engine.execute([submit_with_precondition(f"k{n}") for n in range(size)])
+            assert [type(reply) for reply in replies] == [Refused] * size
+        assert len(await list_facts(world.engine, Kind.JOB)) == 1
+
     async def test_a_repeated_command_gets_its_reply_although_its_precondition_fails_now(self, world: World) -> None:
         """The reply may have been lost, so a repeated command must get it."""
         other = await world.open_another()

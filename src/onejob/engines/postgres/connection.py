@@ -27,7 +27,7 @@ _RECONNECT_PAUSE_MAX = 0.5
 _LISTEN_PAUSE_FIRST = 0.5
 _LISTEN_PAUSE_MAX = 30.0
 _PAYLOAD_CHARS_MAX = 1000
-_STATEMENTS_MAX = 256
+_STATEMENTS_MAX = 128
 # Without these, a connection to a machine that died would wait for hours.
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 # The server's timeouts end a statement, never a commit: the server disables them before it commits. Prepared plans are

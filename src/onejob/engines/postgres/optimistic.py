@@ -32,6 +32,7 @@ from .statements import (
     INLINE_ATTACHMENTS_MAX,
     INLINE_ROWS_MAX,
     NO_KIND,
+    InlineCounts,
     Statements,
     announcement,
     attachment_deletions,
@@ -232,24 +233,31 @@ def _take_requested(snapshot: LoadedSnapshot, found: FoundFacts, request: LoadRe
 
 def may_change(snapshot: LoadedSnapshot, changes: Changes) -> bool:
     """False if it takes the locked path: it deletes, or it has many rows, whose price is higher than that of a round trip."""
-    if changes.deletes or max(len(changes.attachments), len(changes.trims)) > INLINE_ATTACHMENTS_MAX:
+    if changes.deletes or _attachments_max(changes) > INLINE_ATTACHMENTS_MAX:
         return False
+    return _facts_max(snapshot, changes) <= INLINE_ROWS_MAX
+
+
+def _facts_max(snapshot: LoadedSnapshot, changes: Changes) -> int:
+    """The largest number of facts of one kind that are held, inserted or updated."""
     facts = (*snapshot.present.values(), *changes.inserts.values(), *changes.updates.values())
-    return max(map(len, facts), default=0) <= INLINE_ROWS_MAX
+    return max(map(len, facts), default=0)
+
+
+def _attachments_max(changes: Changes) -> int:
+    return max(len(changes.attachments), len(changes.trims))
 
 
 def change_statement(
     statements: Statements, footprints: Sequence[Footprint], snapshot: LoadedSnapshot, changes: Changes
 ) -> Statement:
     """Verifies what the snapshot has shown, stores the changes, and commits by itself."""
+    inline = InlineCounts.for_at_least(_facts_max(snapshot, changes), _attachments_max(changes))
     held_values: list[Any] = []
-    held_counts: list[int] = []
     for rows in snapshot.present.values():
-        row_values, count = rows_to_values(rows)
-        held_values += row_values
-        held_counts.append(count)
+        held_values += rows_to_values(rows, inline.facts)
     absent = _absent_and_not_inserted(snapshot, changes)
-    stored, trims = inserts_and_updates(changes, inline=True), attachment_deletions(changes, inline=True)
+    stored, trims = inserts_and_updates(changes, inline), attachment_deletions(changes, inline)
     values = [
         snapshot.decided_at,
         STAMP_LAG_MS_MAX,
@@ -267,7 +275,7 @@ def change_statement(
         tuple((kind, kind is Kind.POLICY and kind not in changes.updates) for kind in snapshot.present),
         tuple(absent),
         stored.parts + trims.parts,
-        (*held_counts, *stored.row_counts, *trims.row_counts),
+        (*(inline.facts for _ in snapshot.present), *stored.row_counts, *trims.row_counts),
         notifies=bool(changes.settled_records),
     )
     return Statement(sql, values)

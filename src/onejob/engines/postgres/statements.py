@@ -7,7 +7,7 @@ time per submission in batches of 64 (docs/decisions/0011).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 from zlib import crc32
@@ -131,13 +131,13 @@ class Statements:
         self.channel = f"onejob_{schema}"
         self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"))
         self.changes_sql = cache(self._changes_sql)
-        self.inserts_sql = cache(self._inserts_sql)
+        self.inserts_sql = lru_cache(_SQL_CACHED_MAX)(self._inserts_sql)
         self.single_row_inserts_sql = cache(self._single_row_inserts_sql)
         self.load_sql = cache(self._load_sql)
         self.caller_insert_sql = cache(self._caller_insert_sql)
         self.guarded_changes_sql = cache(self._guarded_changes_sql)
         self.snapshot_sql = cache(self._snapshot_sql)
-        self.verified_changes_sql = cache(self._verified_changes_sql)
+        self.verified_changes_sql = lru_cache(_SQL_CACHED_MAX)(self._verified_changes_sql)
 
     def table(self, name: str) -> str:
         return f'"{self._schema}"."{name}"'
@@ -405,9 +405,9 @@ class Statements:
         return f"(SELECT count(*) FROM {table} WHERE id = ANY (${number}::bytea[]))"
 
     def _precondition_fails(self, number: int) -> str:
-        """A condition that is true if a policy does not have the expected body."""
+        """A condition that is true if a policy does not have the expected body, or has expired by the timestamp ($1)."""
         expected = f"unnest(${number}::bytea[], ${number + 1}::text[], ${number + 2}::bytea[]) AS s (id, tenant, body)"
-        same = "p.id = s.id AND p.tenant = s.tenant AND p.body = s.body"
+        same = "p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)"
         policy = f"SELECT FROM {self.table('policy')} AS p WHERE {same}"
         return f"EXISTS (SELECT FROM {expected} WHERE NOT EXISTS ({policy}))"
 
@@ -512,23 +512,39 @@ class BoundParts(NamedTuple):
     row_counts: tuple[int, ...] = ()  # how many rows of each part are written out; none: the values are arrays
 
 
-# Rows that are written out are filled up with NULL to one of these numbers, so that there are few statements to prepare.
-_ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-INLINE_ROWS_MAX = 32
-INLINE_ATTACHMENTS_MAX = 64  # they have few columns
+# Rows that are written out are filled up with NULL to one of these numbers, the same for all facts of a statement, so that there
+# are few statements to prepare: a large one takes up to a megabyte of the server, for each connection.
+_ROW_COUNTS = (1, 2, 4, 8, 12, 16, 24, 32)
+_ATTACHMENT_COUNTS = (1, 4, 16, 64)  # they have few columns
+INLINE_ROWS_MAX = _ROW_COUNTS[-1]
+INLINE_ATTACHMENTS_MAX = _ATTACHMENT_COUNTS[-1]
+_SQL_CACHED_MAX = 500  # texts of each kind of statement
 
 
-def rows_to_values(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], int]:
-    """The values of one row after the other, filled up, and the number of rows."""
-    count = next(count for count in _ROW_COUNTS if count >= len(rows))
+class InlineCounts(NamedTuple):
+    """How many rows are written out of each fact, and of attachments."""
+
+    facts: int
+    attachments: int
+
+    @classmethod
+    def for_at_least(cls, facts: int, attachments: int) -> "InlineCounts":
+        return cls(
+            next(count for count in _ROW_COUNTS if count >= facts),
+            next(count for count in _ATTACHMENT_COUNTS if count >= attachments),
+        )
+
+
+def rows_to_values(rows: Sequence[Sequence[Any]], count: int) -> list[Any]:
+    """The values of one row after the other, filled up to a number of rows."""
     values = [value for row in rows for value in row]
-    return values + [None] * ((count - len(rows)) * len(rows[0])), count
+    return values + [None] * ((count - len(rows)) * len(rows[0]))
 
 
 class _PartsBuilder:
     """The values are arrays, one for each column, or with `inline` those of one row after the other."""
 
-    def __init__(self, *, inline: bool = False) -> None:
+    def __init__(self, inline: InlineCounts | None = None) -> None:
         self.parts: list[StatementPart] = []
         self.values: list[Any] = []
         self.expected: list[int | None] = []
@@ -541,9 +557,9 @@ class _PartsBuilder:
         self.expected.append(expected)
 
     def add_rows(self, part: StatementPart, types: dict[str, str], rows: Sequence[Any], expected: int | None) -> None:
-        if self._inline:
-            values, count = rows_to_values(rows)
-            self.add(part, values, expected)
+        if self._inline is not None:
+            count = self._inline.attachments if part.kind is None else self._inline.facts
+            self.add(part, rows_to_values(rows, count), expected)
             self.row_counts.append(count)
             return
         columns = zip(*rows, strict=True)
@@ -554,9 +570,9 @@ class _PartsBuilder:
         return BoundParts(tuple(self.parts), self.values, self.expected, tuple(self.row_counts))
 
 
-def attachment_deletions(changes: Changes, *, inline: bool = False) -> BoundParts:
+def attachment_deletions(changes: Changes, inline: InlineCounts | None = None) -> BoundParts:
     """Deletions of attachments and memos of jobs. They come first: a job that is created again starts without them."""
-    builder = _PartsBuilder(inline=inline)
+    builder = _PartsBuilder(inline)
     if Kind.JOB in changes.deletes:
         job_ids = [fact.id for fact, _ in changes.deletes[Kind.JOB]]
         builder.add(StatementPart("delete_attachments"), [job_ids], None)
@@ -566,9 +582,9 @@ def attachment_deletions(changes: Changes, *, inline: bool = False) -> BoundPart
     return builder.build()
 
 
-def inserts_and_updates(changes: Changes, *, inline: bool = False) -> BoundParts:
+def inserts_and_updates(changes: Changes, inline: InlineCounts | None = None) -> BoundParts:
     """Inserts, then updates. A fact that is deleted and created again is an update."""
-    builder = _PartsBuilder(inline=inline)
+    builder = _PartsBuilder(inline)
     updates: dict[Kind, list[tuple[Any, int]]] = {}
     for kind in Kind:
         deleted = {fact.id: version for fact, version in changes.deletes.get(kind, ())}

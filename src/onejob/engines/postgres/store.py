@@ -256,21 +256,11 @@ class PostgresStore:
         replies = await self._change_remembered(connection, commands, footprints, call)
         if replies is not None:
             return replies
-        statement = snapshot_statement(self._statements, footprints)
-        sent_at = self.connector.clock.monotonic()
-        rows = await connection.fetch(statement.sql, *statement.values)
-        snapshot = read_snapshot(footprints, rows)
-        self.connector.clock.observe(snapshot.clock, sent_at)
-        self._refuse_without_standby(snapshot.standbys)
-        snapshot.decided_at = self._date_change(snapshot.read_at)
-        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.decided_at)
+        loaded = await self._load_and_decide(connection, commands, footprints)
+        if loaded is None:
+            return None
+        snapshot, replies = loaded
         changes = snapshot.working_set.changes()
-        if not changes and snapshot.decided_at != snapshot.read_at:
-            # No statement verifies that the server's clock has come so far.
-            snapshot = read_snapshot(footprints, rows)
-            replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
-            if snapshot.working_set.changes():
-                return None
         if not may_change(snapshot, changes) or (self._contended and self._contended.has_any(snapshot.versions())):
             return None
         if changes:
@@ -284,6 +274,25 @@ class PostgresStore:
             finally:
                 await self._roll_back(connection)
         return replies
+
+    async def _load_and_decide(
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint]
+    ) -> tuple[LoadedSnapshot, list[AnyReply]] | None:
+        """None if the timestamp decides whether anything is changed."""
+        statement = snapshot_statement(self._statements, footprints)
+        sent_at = self.connector.clock.monotonic()
+        rows = await connection.fetch(statement.sql, *statement.values)
+        snapshot = read_snapshot(footprints, rows)
+        self.connector.clock.observe(snapshot.clock, sent_at)
+        self._refuse_without_standby(snapshot.standbys)
+        snapshot.decided_at = self._date_change(snapshot.read_at)
+        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.decided_at)
+        if snapshot.decided_at == snapshot.read_at or snapshot.working_set.changes():
+            return snapshot, replies
+        # No statement verifies that the server's clock has come so far.
+        snapshot = read_snapshot(footprints, rows)
+        replies = decide_batch(commands, footprints, snapshot.working_set, snapshot.read_at)
+        return None if snapshot.working_set.changes() else (snapshot, replies)
 
     def _date_change(self, read_at: int) -> int:
         """When a change that was loaded at `read_at` is decided: then, or now if the server is far away.

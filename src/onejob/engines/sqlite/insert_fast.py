@@ -139,7 +139,17 @@ class PreparedInsert(NamedTuple):
 
 
 def prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInsert | None:
-    """Decide a batch that usually creates all its facts; None unless `insert` can store what was decided."""
+    """Decide a batch that usually creates all its facts; None unless `insert` can store what was decided.
+
+    A command that fails is no reason to fail the others: the plain path finds it.
+    """
+    try:
+        return _prepare_insert(commands, now)
+    except Exception:  # noqa: BLE001 - the plain path meets and reports it
+        return None
+
+
+def _prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInsert | None:
     footprints = [command.footprint for command in commands]
     if any(footprint.not_after for footprint in footprints):
         return None  # to be judged when it is written
