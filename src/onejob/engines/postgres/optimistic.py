@@ -19,12 +19,13 @@ verifies it like a load.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from onejob.core.batch import Changes, LoadRequest, WorkingSet, load_facts
 from onejob.core.command import Footprint
-from onejob.core.facts import Fact, Job, Kind, Record
+from onejob.core.facts import Fact, Job, Kind
 from onejob.core.states import JobState
 from onejob.engines.codec import columns, fact_from_row
 
@@ -150,12 +151,14 @@ class FactMemory:
         return None if Kind.USAGE in snapshot.absent else snapshot
 
     def remember_stored(self, changes: Changes, xmin: int) -> None:
-        for kind, inserts in changes.inserts.items():
-            for fact in inserts:
-                self._remember(kind, fact, xmin)
-        for kind, updates in changes.updates.items():
-            for fact, _ in updates:
-                self._remember(kind, fact, xmin)
+        """Remember held keys and jobs that are prepared or run; forget what was remembered of the others."""
+        self.forget_stored(changes)
+        for record in _stored_facts(changes, Kind.RECORD):
+            if record.lease_until:
+                self._add(Kind.RECORD, record, xmin)
+        for job in _stored_facts(changes, Kind.JOB):
+            if job.lease_until or job.state is JobState.PREPARING:
+                self._add(Kind.JOB, job, xmin)
 
     def remember_ready(self, found: Iterable[tuple[Job, int]]) -> None:
         """Jobs that are probably about to be claimed. Where other processes claim them first, that is not tried for a while."""
@@ -167,7 +170,7 @@ class FactMemory:
                 self._add(Kind.JOB, job, xmin)
 
     def forget_stored(self, changes: Changes) -> None:
-        """After a commit whose xmin is not known."""
+        """Forget what a commit has changed."""
         for kind, updates in changes.updates.items():
             for fact, _ in updates:
                 self._facts[kind].pop(fact.id, None)
@@ -189,12 +192,6 @@ class FactMemory:
         for facts in self._facts.values():
             facts.clear()
 
-    def _remember(self, kind: Kind, fact: Fact, xmin: int) -> None:
-        if _is_worked_on(fact):
-            self._add(kind, fact, xmin)
-        else:
-            self._facts[kind].pop(fact.id, None)
-
     def _add(self, kind: Kind, fact: Fact, xmin: int) -> None:
         facts = self._facts[kind]
         facts.pop(fact.id, None)  # so that it becomes the newest
@@ -203,11 +200,8 @@ class FactMemory:
             del facts[next(iter(facts))]
 
 
-def _is_worked_on(fact: Fact) -> bool:
-    """True if whom it was stored for will soon change it again."""
-    if isinstance(fact, Record):
-        return fact.lease_until > 0
-    return isinstance(fact, Job) and (fact.lease_until > 0 or fact.state is JobState.PREPARING)
+def _stored_facts(changes: Changes, kind: Kind) -> Iterable[Any]:
+    return chain(changes.inserts.get(kind, ()), (fact for fact, _ in changes.updates.get(kind, ())))
 
 
 def _facts_by_kind(rows: Iterable[Any]) -> dict[Kind, dict[bytes, tuple[Fact, int]]]:
