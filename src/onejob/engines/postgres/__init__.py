@@ -31,10 +31,10 @@ from .errors import (
     is_unstorable_text,
     to_engine_error,
 )
-from .optimistic import FactMemory
+from .fact_memory import FactMemory
 from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
-from .store import CONTENDED_SECONDS, CallState, PostgresStore, RememberedFacts
+from .store import CONTENDED_SECONDS, CallState, PostgresStore, RecentFactIds
 from .url import PostgresUrl, parse_postgres_url
 
 _IDLE_POLL_SECONDS = 0.01
@@ -166,7 +166,7 @@ SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not spli
 LOCKED_FACT_SECONDS = 5.0
 
 
-class LockedFacts(RememberedFacts):
+class LockedFacts(RecentFactIds):
     """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        contended, self._memory = RememberedFacts(CONTENDED_SECONDS), FactMemory(clock.monotonic)
+        contended, self._memory = RecentFactIds(CONTENDED_SECONDS), FactMemory(clock.monotonic)
         stores = [
             PostgresStore(connector, self._statements, url.durability, contended, self._memory)
             for connector in self._connectors

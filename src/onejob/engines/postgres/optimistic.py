@@ -13,20 +13,15 @@ Nothing is locked or announced between the two. The statement itself does what t
 If any of this fails, it raises, nothing is stored, and the batch takes the locked path. The statement waits for no row, so
 it takes no part in a deadlock.
 
-Who holds a key or runs a job changes it again soon, and has stored it last. `FactMemory` keeps such facts, and a batch that
-finds all of its facts there skips the load: one round trip. What it remembers is only a guess, since the statement
-verifies it like a load.
+Facts that this process has stored last are not loaded (`fact_memory.py`); the statement verifies them like a load.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 from onejob.core.batch import Changes, LoadRequest, WorkingSet, load_facts
 from onejob.core.command import Footprint
-from onejob.core.facts import Fact, Job, Kind
-from onejob.core.states import JobState
+from onejob.core.facts import Fact, Kind
 from onejob.engines.codec import columns, fact_from_row
 
 from .statements import (
@@ -41,11 +36,6 @@ from .statements import (
     rows_to_values,
 )
 from .transaction import STAMP_LAG_MS_MAX, Statement
-
-# Facts of each kind that are remembered at most, and for how long: an xmin is reused after four billion transactions.
-REMEMBERED_MAX = 2000
-REMEMBERED_SECONDS = 600.0
-READY_PAUSE_SCANS = 16
 
 FoundFacts = Mapping[bytes, tuple[Fact, int]]  # each with its xmin
 
@@ -107,11 +97,12 @@ def read_snapshot(footprints: Sequence[Footprint], rows: Sequence[Any]) -> Loade
     _, snapshot.clock, snapshot.standbys, *_ = clock_row
     snapshot.decided_at = snapshot.read_at
     found = _facts_by_kind(row for row in rows if row is not clock_row)
-    _fill(snapshot, footprints, found)
+    fill_snapshot(snapshot, footprints, found)
     return snapshot
 
 
-def _fill(snapshot: LoadedSnapshot, footprints: Sequence[Footprint], found: Mapping[Kind, FoundFacts]) -> None:
+def fill_snapshot(snapshot: LoadedSnapshot, footprints: Sequence[Footprint], found: Mapping[Kind, FoundFacts]) -> None:
+    """Take what a batch needs; what is not found is absent."""
     loading = load_facts(footprints)
     try:
         request = next(loading)
@@ -119,89 +110,6 @@ def _fill(snapshot: LoadedSnapshot, footprints: Sequence[Footprint], found: Mapp
             request = loading.send(_take_requested(snapshot, found[request.kind], request))
     except StopIteration as done:
         snapshot.working_set = done.value
-
-
-class FactMemory:
-    """Held keys, and jobs that are prepared or run, as this process has last stored them; ready jobs as it has found them.
-
-    It forgets everything when a connection is opened: after a failover another row may have the version and the xmin of
-    one that was lost.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._facts: dict[Kind, dict[bytes, tuple[Fact, int]]] = {kind: {} for kind in Kind}
-        self._connections: WeakSet[Any] = WeakSet()
-        self._forget_at = 0.0
-        self._ready_pause = 0
-
-    def recall(self, footprints: Sequence[Footprint]) -> LoadedSnapshot | None:
-        """What `read_snapshot` would return if nothing has changed; None unless the main facts are remembered.
-
-        Others that are not remembered are taken for absent, except usages, which are never remembered: whoever submits for
-        the same user changes them.
-        """
-        facts = self._facts
-        records, jobs = facts[Kind.RECORD], facts[Kind.JOB]
-        for f in footprints:
-            if (f.record not in records) if f.record else not f.jobs or f.jobs[0] not in jobs:
-                return None
-        snapshot = LoadedSnapshot()
-        _fill(snapshot, footprints, facts)
-        return None if Kind.USAGE in snapshot.absent else snapshot
-
-    def remember_stored(self, changes: Changes, xmin: int) -> None:
-        """Remember held keys and jobs that are prepared or run; forget what was remembered of the others."""
-        self.forget_stored(changes)
-        for record in _stored_facts(changes, Kind.RECORD):
-            if record.lease_until:
-                self._add(Kind.RECORD, record, xmin)
-        for job in _stored_facts(changes, Kind.JOB):
-            if job.lease_until or job.state is JobState.PREPARING:
-                self._add(Kind.JOB, job, xmin)
-
-    def remember_ready(self, found: Iterable[tuple[Job, int]]) -> None:
-        """Jobs that are probably about to be claimed. Where other processes claim them first, that is not tried for a while."""
-        if self._ready_pause:
-            self._ready_pause -= 1
-            return
-        for job, xmin in found:
-            if job.id not in self._facts[Kind.JOB]:  # what is stored since the scan began is newer
-                self._add(Kind.JOB, job, xmin)
-
-    def forget_stored(self, changes: Changes) -> None:
-        """Forget what a commit has changed."""
-        for kind, updates in changes.updates.items():
-            for fact, _ in updates:
-                self._facts[kind].pop(fact.id, None)
-
-    def forget(self, ids: Iterable[bytes]) -> None:
-        """After a change that was decided on facts of these ids, and found others."""
-        self._ready_pause = READY_PAUSE_SCANS
-        for id in ids:
-            for facts in self._facts.values():
-                facts.pop(id, None)
-
-    def note_connection(self, connection: Any) -> None:
-        """Called before the connection is used."""
-        now = self._monotonic()
-        if now < self._forget_at and connection in self._connections:
-            return
-        self._connections.add(connection)
-        self._forget_at = now + REMEMBERED_SECONDS
-        for facts in self._facts.values():
-            facts.clear()
-
-    def _add(self, kind: Kind, fact: Fact, xmin: int) -> None:
-        facts = self._facts[kind]
-        facts.pop(fact.id, None)  # so that it becomes the newest
-        facts[fact.id] = fact, xmin
-        if len(facts) > REMEMBERED_MAX:
-            del facts[next(iter(facts))]
-
-
-def _stored_facts(changes: Changes, kind: Kind) -> Iterable[Any]:
-    return chain(changes.inserts.get(kind, ()), (fact for fact, _ in changes.updates.get(kind, ())))
 
 
 def _facts_by_kind(rows: Iterable[Any]) -> dict[Kind, dict[bytes, tuple[Fact, int]]]:

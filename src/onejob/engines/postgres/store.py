@@ -23,7 +23,8 @@ from .errors import (
     is_write_conflict,
     sqlstate_of,
 )
-from .optimistic import FactMemory, LoadedSnapshot, change_statement, may_change, read_snapshot, snapshot_statement
+from .fact_memory import FactMemory
+from .optimistic import LoadedSnapshot, change_statement, may_change, read_snapshot, snapshot_statement
 from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
 from .transaction import (
     EMIT_WAL_MESSAGE,
@@ -39,7 +40,7 @@ from .transaction import (
 FAST_PATH_PAUSE_BATCHES = 8
 # Facts that two batches changed at once are changed under locks for this long.
 CONTENDED_SECONDS = 1.0
-REMEMBERED_FACTS_MAX = 1000
+RECENT_IDS_MAX = 1000
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 
 
@@ -60,7 +61,7 @@ class CallState:
         self.committing = True
 
 
-class RememberedFacts:
+class RecentFactIds:
     """The ids of facts about which something was true a few seconds ago."""
 
     def __init__(self, seconds: float) -> None:
@@ -70,7 +71,7 @@ class RememberedFacts:
     def remember(self, ids: Iterable[bytes]) -> None:
         until = asyncio.get_running_loop().time() + self._seconds
         self._until.update((id, until) for id in ids)
-        while len(self._until) > REMEMBERED_FACTS_MAX:
+        while len(self._until) > RECENT_IDS_MAX:
             del self._until[next(iter(self._until))]
 
     def forget(self, ids: Iterable[bytes]) -> None:
@@ -122,7 +123,7 @@ class PostgresStore:
         connector: Connector,
         statements: Statements,
         declared: Durability | None,
-        contended: RememberedFacts,
+        contended: RecentFactIds,
         memory: FactMemory,
     ) -> None:
         self.connector = connector
