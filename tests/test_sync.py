@@ -66,11 +66,13 @@ def test_a_forked_child_must_open_its_own_ledger(durable_url: str) -> None:
         queue.submit("t", idempotency_key="k")
         child = os.fork()
         if child == 0:
+            status = 0
             try:
                 queue.submit("t", idempotency_key="k")
             except onejob.Unavailable:
-                os._exit(7)
-            os._exit(0)
+                status = 7
+            finally:
+                os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 

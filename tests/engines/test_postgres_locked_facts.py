@@ -46,7 +46,7 @@ async def db(postgres_url: str) -> AsyncIterator[Any]:
 
 async def hold_key(engine: PostgresEngine, db: Any, key: str = "held") -> None:
     """Another transaction locks the record of a key that exists."""
-    await expect(engine, submit(key), Created)
+    await expect(engine, submit(key, ttl_ms=60_000), Created)
     await db.execute("BEGIN")
     await db.execute("SELECT FROM record WHERE id = $1 FOR UPDATE", key_id(key))
 
