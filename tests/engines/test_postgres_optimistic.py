@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from onejob.conformance.samples import (
     ACTOR,
@@ -28,6 +29,7 @@ from onejob.conformance.samples import (
     submit_counted,
 )
 from onejob.conformance.world import dump_store, expect
+from onejob.core.facts import Kind
 from onejob.core.maintenance import Purge
 from onejob.core.replies import (
     Claimed,
@@ -36,6 +38,7 @@ from onejob.core.replies import (
     Finished,
     KeyHeld,
     KeySettled,
+    Refused,
     Replayed,
     SlotHeld,
     Started,
@@ -44,6 +47,7 @@ from onejob.core.replies import (
 from onejob.core.reserve import Renew
 from onejob.core.slots import ReserveSlot
 from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Start
+from onejob.engine import ListReadyJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine, fact_memory, store
 from onejob.engines.postgres.statements import INLINE_ROWS_MAX, Statements
@@ -258,6 +262,48 @@ async def test_another_connection_may_be_to_another_server(racing: RacingEngines
     await expect(racing.first, submit("other"), Created)
     assert memory.recall([settling.footprint]) is None
     await expect(racing.first, settling, KeySettled)
+
+
+async def test_a_ready_job_that_a_scan_has_found_is_claimed_without_a_load(racing: RacingEngines) -> None:
+    """Where others were faster, the claim is refused truthfully, and the next scans are not remembered for a while."""
+    memory = racing.writers()[0]._memory
+    commands = [submit(f"k{n}", ttl_ms=LONG_MS) for n in range(3)]
+    await racing.second.execute(commands)
+    await expect(racing.first, submit("own", ttl_ms=LONG_MS), Created)  # it has a connection now
+    claims = [Claim(tenant=TENANT, job_id=one.job_id, holder=new_holder(), start=True) for one in commands]
+    scan = ListReadyJobs(types=(commands[0].type,), tenant=TENANT)
+
+    assert not memory.recall([claims[0].footprint])
+    ready = await racing.first.scan(scan)
+    assert all(memory.recall([one.footprint]) for one in claims)
+    started = await expect(racing.first, claims[0], Started)
+    memory.remember_ready([(job, 1) for job in ready.items])  # as a scan that began before the claim and ended after it
+    known = memory.recall([claims[0].footprint])
+    assert known is not None
+    assert known.working_set.tables[Kind.JOB][started.job.id] == started.job
+
+    await expect(racing.second, claims[1], Started)
+    other = replace(claims[1], holder=new_holder())
+    await expect(racing.first, other, Refused)  # nothing would change, so it is loaded
+    both = [replace(other, holder=new_holder()), claims[2]]
+    assert [type(reply) for reply in await racing.first.execute(both)] == [Refused, Started]
+    assert not memory.recall([other.footprint])
+    late = submit("late", ttl_ms=LONG_MS)
+    await expect(racing.second, late, Created)
+    await racing.first.scan(scan)
+    assert not memory.recall([Claim(tenant=TENANT, job_id=late.job_id, holder=new_holder()).footprint])
+
+
+async def test_batches_of_all_sizes_need_few_statements(racing: RacingEngines) -> None:
+    forbid_locks(racing.first)
+    await expect(racing.first, submit("first"), Created)
+    texts = racing.writers()[0]._statements.verified_changes_sql
+    before = texts.cache_info().currsize
+    for size in range(1, INLINE_ROWS_MAX + 1):
+        held = await racing.first.execute([reserve(f"{size}.{n}", job_id=b"", lease_ms=LONG_MS) for n in range(size)])
+        settled = await racing.first.execute([settle(one) for one in held if isinstance(one, KeyHeld)])
+        assert [type(reply) for reply in settled] == [KeySettled] * size
+    assert texts.cache_info().currsize - before <= 8
 
 
 async def test_what_is_remembered_is_bounded(racing: RacingEngines, store_clock: StoreClock) -> None:
