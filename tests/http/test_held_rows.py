@@ -9,7 +9,7 @@ import asyncpg
 import onejob
 from onejob.core.identity import record_id
 from onejob.inside import Inside
-from tests.support.raw_http import BODY, KeepAliveClient, Server, run_server, submission
+from tests.support.raw_http import BODY, KeepAliveClient, Server, run_server, submission, submitted_job_id
 
 TYPE = str(BODY["type"])
 CONNECTIONS = 16
@@ -70,12 +70,3 @@ async def test_a_held_row_fails_only_its_own_submissions(tmp_path: Path, postgre
             assert (await submitted_job_id(server, "held")) != held.job_id, "that one was rolled back"
     finally:
         await db.close()
-
-
-async def submitted_job_id(server: Server, key: str) -> str:
-    client = await KeepAliveClient.connect(server.port)
-    reply = await client.ask(submission(key))
-    client.close()
-    assert reply is not None
-    assert reply.status == 202
-    return str(reply.body["job"]["id"])

@@ -185,3 +185,12 @@ class KeepAliveClient:
 
     def close(self) -> None:
         self._writer.close()
+
+
+async def submitted_job_id(server: Server, key: str) -> str:
+    client = await KeepAliveClient.connect(server.port)
+    reply = await client.ask(submission(key))
+    client.close()
+    assert reply is not None
+    assert reply.status == 202
+    return str(reply.body["job"]["id"])

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.http.test_several_servers import all_job_ids
-from tests.support.raw_http import ONEJOB, KeepAliveClient, Server, request, run_server, submission
+from tests.support.raw_http import ONEJOB, KeepAliveClient, Server, request, run_server, submission, submitted_job_id
 
 WORKERS = 3
 TIMEOUT_SECONDS = 15.0
@@ -87,18 +87,10 @@ def test_all_are_ready_when_the_one_line_says_so(server: Server) -> None:
 
 
 async def test_one_key_raced_through_all_workers_makes_one_job(tmp_path: Path, settings: str) -> None:
-    async def asked(key: str) -> str:
-        client = await KeepAliveClient.connect(server.port)
-        reply = await client.ask(submission(key))
-        client.close()
-        assert reply is not None
-        assert reply.status == 202
-        return str(reply.body["job"]["id"])
-
     with run_server(tmp_path, settings + 'log_requests = "all"\nlog_format = "json"') as server:
         async with asyncio.timeout(60):
             for n in range(3):
-                assert len(set(await asyncio.gather(*(asked(f"one-{n}") for _ in range(200))))) == 1
+                assert len(set(await asyncio.gather(*(submitted_job_id(server, f"one-{n}") for _ in range(200))))) == 1
         assert len(all_job_ids(server)) == 3
         assert created_count(server) == 3
         server.stop()
