@@ -7,9 +7,8 @@ relay reads it, submits it under its key and deletes it. The rules of this file:
    because a submission is idempotent: so any number of relays may read one table, and any of them may die.
 2. A key is remembered for 30 days. A row that was first tried so long ago is reported and not sent again: it could
    make a second job.
-3. A row that can never succeed (an invalid input, another body under its key) is reported in the table and left there,
-   without its payload.
-   A row that is refused for now is tried again later, and keeps no other row waiting.
+3. A row that can never succeed (an invalid input, another body under its key) is reported in the table, without its payload,
+   and left there. A row that is refused for now is tried again later, and keeps no other row waiting.
 """
 
 import asyncio

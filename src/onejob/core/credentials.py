@@ -90,7 +90,7 @@ def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
 
 
 def may_grant(roles: frozenset[Role], granted: Iterable[Role]) -> bool:
-    """True if somebody with these roles may give the others: nobody gives more than he has."""
+    """True if a caller with these roles may give the others: nobody gives a permission that they do not have."""
     return all(has_permission(roles, permission) for role in granted for permission in ROLE_PERMISSIONS[role])
 
 

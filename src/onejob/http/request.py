@@ -54,9 +54,8 @@ class LargeBodies:
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="onejob-large-bodies")
         self._lock = Lock()
-        self._waiting: dict[
-            str, deque[tuple[Future[Any], Callable[[], Any]]]
-        ] = {}  # by tenant, in the order of their turns
+        # By tenant, in the order of their turns.
+        self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         future: Future[T] = Future()
