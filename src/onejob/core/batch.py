@@ -15,7 +15,7 @@ Every submission passes through here, so the functions below avoid calls and obj
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .command import (
     JOBS_MAX,
@@ -28,9 +28,26 @@ from .command import (
     arrived_too_late,
     precondition_failed,
 )
-from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
+from .facts import (
+    FORMAT,
+    KINDS,
+    Attachment,
+    Fact,
+    Job,
+    Kind,
+    Memo,
+    NewerFormat,
+    Policy,
+    Record,
+    Stream,
+    Usage,
+    is_held,
+    split_job_ids,
+)
 from .identity import tenant_prefix
 from .replies import AnyReply, Defect
+
+F = TypeVar("F", Record, Job, Stream, Usage, Policy, Memo)
 
 _NO_FACTS = Facts()
 _KINDS = tuple(Kind)
@@ -84,6 +101,10 @@ class WorkingSet:
         self._loaded: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # facts that changed, as they were loaded
         self._records: dict[bytes, Record | None]
         self._jobs: dict[bytes, Job | None]
+        self._streams: dict[bytes, Stream | None]
+        self._usages: dict[bytes, Usage | None]
+        self._policies: dict[bytes, Policy | None]
+        self._memos: dict[bytes, Memo | None]
         self._records, self._jobs, self._streams, self._usages, self._policies, self._memos = self.tables
         self._attachments: list[Attachment] = []
         self._trims: list[Trim] = []
@@ -97,63 +118,66 @@ class WorkingSet:
 
     def facts(self, footprint: Footprint) -> Facts:
         """The facts that a footprint names. A fact of another tenant does not exist for it."""
-        tenant = footprint.tenant
-        record = self._records[footprint.record] if footprint.record else None
-        if record is not None and record.tenant != tenant:
-            record = None
+        f, tenant = footprint, footprint.tenant
+        record = self._records[f.record] if f.record else None
+        stream = self._streams[f.stream] if f.stream else None
+        usage = self._usages[f.usage] if f.usage else None
+        policy = self._policies[f.policy] if f.policy else None
+        memo = self._memos[f.memo] if f.memo else None
         jobs: dict[bytes, Job] = {}
-        for id in footprint.jobs:
+        for id in f.jobs:
             job = self._jobs[id]
             if job is not None and job.tenant == tenant:
                 jobs[id] = job
-        if record is not None and footprint.follow_jobs:
+        # The common submission has a new key and a user without limits: it finds no fact at all.
+        if record is stream is usage is policy is memo is None and not jobs:
+            return _NO_FACTS
+        record = _owned_fact(record, tenant)
+        if record is not None and f.follow_jobs:
             for id in split_job_ids(record.job_ids):
                 job = self._jobs[id]
                 if job is not None and job.tenant == tenant:
                     jobs[id] = job
-        if footprint.stream or footprint.usage or footprint.policy or footprint.follow_usage or footprint.memo:
-            return self._facts_of_all_kinds(footprint, record, jobs)
-        return Facts(record, jobs) if jobs or record is not None else _NO_FACTS
-
-    def _facts_of_all_kinds(self, footprint: Footprint, record: Record | None, jobs: dict[bytes, Job]) -> Facts:
-        tenant, usage_id = footprint.tenant, footprint.usage
-        if footprint.follow_usage and not usage_id:
+        if f.follow_usage and not f.usage:
             usage_id = next((job.usage_id for job in jobs.values() if job.usage_id), b"")
-        stream = _owned_fact(self._streams, footprint.stream, tenant) if footprint.stream else None
-        usage = _owned_fact(self._usages, usage_id, tenant) if usage_id else None
-        policy = _owned_fact(self._policies, footprint.policy, tenant) if footprint.policy else None
-        memo = _owned_fact(self._memos, footprint.memo, tenant) if footprint.memo else None
-        # The common submission has a new key and a user without limits: it finds no fact at all.
-        if stream is usage is policy is memo is record is None and not jobs:
-            return _NO_FACTS
-        return Facts(record, jobs, stream, usage, policy, memo)
+            usage = self._usages[usage_id] if usage_id else None
+        return Facts(
+            record,
+            jobs,
+            _owned_fact(stream, tenant),
+            _owned_fact(usage, tenant),
+            _owned_fact(policy, tenant),
+            _owned_fact(memo, tenant),
+        )
 
     def meets_precondition(
         self, precondition: Precondition, footprint: Footprint, now: int, *, preconditions_checked_later: bool
     ) -> bool:
         """True if the precondition is met, or was when this very command was executed before: its job exists."""
-        if any(_owned_fact(self._jobs, id, footprint.tenant) is not None for id in footprint.jobs):
+        tenant = footprint.tenant
+        if any(_owned_fact(self._jobs[id], tenant) is not None for id in footprint.jobs):
             return True
         if preconditions_checked_later:
             return not precondition.has_expired(now)
-        return precondition.is_met(_owned_fact(self._policies, precondition.policy_id, footprint.tenant), now)
+        return precondition.is_met(_owned_fact(self._policies[precondition.policy_id], tenant), now)
 
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Apply the changes of one command: all of them, or with an exception none (rule 3)."""
-        tenant, prefix = footprint.tenant, tenant_prefix(footprint.tenant)
+        tenant, prefix, tables = footprint.tenant, tenant_prefix(footprint.tenant), self.tables
         named = (footprint.record, *footprint.jobs, *facts.jobs)
         replaced: list[tuple[Kind, bytes, Any, Fact | None]] = []
         for fact in step.puts:
-            kind = KINDS[type(fact)]
-            old = self.tables[kind].get(fact.id)
-            is_named = fact.id in named or _is_named_outside_jobs(fact.id, footprint, facts)
-            if not is_named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
+            kind, id = KINDS[type(fact)], fact.id
+            old = tables[kind].get(id)
+            if fact.tenant != tenant or (id not in named and not _is_named_outside_jobs(id, footprint, facts)):
                 raise FootprintViolation("a put outside the footprint, or outside the tenant")
-            if kind is not _JOB and not fact.id.startswith(prefix):
+            if kind is not _JOB and not id.startswith(prefix):
                 raise FootprintViolation("a put under an id that belongs to another tenant")
+            if old is not None and old.tenant != tenant:
+                raise FootprintViolation("a put over a fact of another tenant")
             if fact.version != (1 if old is None else old.version + 1):
                 raise FootprintViolation("a put that does not follow the version it was shown")
-            replaced.append((kind, fact.id, old, fact))
+            replaced.append((kind, id, old, fact))
         for fact in step.drops:
             kind = KINDS[type(fact)]
             old = self.tables[kind].get(fact.id)
@@ -161,16 +185,17 @@ class WorkingSet:
             if not is_named or old is None or old.tenant != tenant:
                 raise FootprintViolation("a drop outside the footprint, or outside the tenant")
             replaced.append((kind, fact.id, old, None))
-        put_ids = [fact.id for fact in step.puts]
         for attachment in step.attachments:
-            if attachment.job_id not in facts.jobs and attachment.job_id not in put_ids:
+            job_id = attachment.job_id
+            if job_id not in facts.jobs and not any([fact.id == job_id for fact in step.puts]):
                 raise FootprintViolation("an attachment to a job that does not exist")
         for trim in step.trims:
             if trim.job_id not in facts.jobs:
                 raise FootprintViolation("a trim of a job that does not exist")
+        loaded = self._loaded
         for kind, id, old, new in replaced:
-            self._loaded[kind].setdefault(id, old)
-            self.tables[kind][id] = new
+            loaded[kind].setdefault(id, old)
+            tables[kind][id] = new
         if step.drops:
             dropped = {fact.id for fact in step.drops}
             self._dropped_ids |= dropped
@@ -188,20 +213,31 @@ class WorkingSet:
 
     def changes(self) -> Changes:
         changes = Changes({}, {}, {}, self._attachments, self._trims, self._settled_records())
-        for kind, table, loaded in zip(_KINDS, self.tables, self._loaded, strict=True):
-            for id, old in loaded.items():
-                new = table[id]
-                if old is None:
-                    if new is not None:
-                        changes.inserts.setdefault(kind, []).append(new)
-                elif new is None:
-                    changes.deletes.setdefault(kind, []).append((old, old.version))
-                elif id not in self._dropped_ids:
-                    changes.updates.setdefault(kind, []).append((new, old.version))
-                else:  # dropped and created again in one batch: the attachments of the old one must go
-                    changes.deletes.setdefault(kind, []).append((old, old.version))
-                    changes.inserts.setdefault(kind, []).append(new)
+        for kind, loaded in zip(_KINDS, self._loaded, strict=True):
+            if not loaded:
+                continue
+            table = self.tables[kind]
+            inserts = [table[id] for id, old in loaded.items() if old is None and table[id] is not None]
+            if inserts:
+                changes.inserts[kind] = inserts
+            if len(inserts) < len(loaded):
+                self._add_replaced(changes, kind)
         return changes
+
+    def _add_replaced(self, changes: Changes, kind: Kind) -> None:
+        """Add the facts that existed before the batch."""
+        table = self.tables[kind]
+        for id, old in self._loaded[kind].items():
+            new = table[id]
+            if old is None:
+                continue
+            if new is None:
+                changes.deletes.setdefault(kind, []).append((old, old.version))
+            elif id not in self._dropped_ids:
+                changes.updates.setdefault(kind, []).append((new, old.version))
+            else:  # dropped and created again in one batch: the attachments of the old one must go
+                changes.deletes.setdefault(kind, []).append((old, old.version))
+                changes.inserts.setdefault(kind, []).append(new)
 
     def _settled_records(self) -> list[bytes]:
         changed = self._loaded[Kind.RECORD].items()
@@ -420,6 +456,5 @@ def _is_named_outside_jobs(id: bytes, footprint: Footprint, facts: Facts) -> boo
     return bool(id) and id in (footprint.stream, footprint.usage, footprint.policy, footprint.memo, followed_usage)
 
 
-def _owned_fact(table: dict[bytes, Any], id: bytes, tenant: str) -> Any:
-    fact = table[id]
+def _owned_fact(fact: F | None, tenant: str) -> F | None:
     return fact if fact is not None and fact.tenant == tenant else None

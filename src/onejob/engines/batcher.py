@@ -12,7 +12,7 @@ again, because commands are idempotent.
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -120,50 +120,49 @@ class QueueStats(NamedTuple):
         return QueueStats(self.waiting + other.waiting, self.commands + other.commands, batches)
 
 
-class _TenantLoad:
-    __slots__ = ("commands", "payload_bytes")
+class _TenantLine:
+    """What waits of one tenant, first in, first out."""
+
+    __slots__ = ("entries", "payload_bytes")
 
     def __init__(self) -> None:
-        self.commands = 0
+        self.entries: deque[Pending] = deque()
         self.payload_bytes = 0
 
 
 class _Line:
-    """First in, first out per tenant, and tenants in turn."""
+    """A line for each tenant, and tenants in turn."""
 
     def __init__(self) -> None:
-        self._tenants: OrderedDict[str, deque[Pending]] = OrderedDict()
-
-    @property
-    def has_any(self) -> bool:
-        return bool(self._tenants)
-
-    def put(self, pending: Pending) -> None:
-        entries = self._tenants.get(pending.command.tenant)
-        if entries is None:
-            entries = self._tenants[pending.command.tenant] = deque()
-        entries.append(pending)
+        self.tenants: OrderedDict[str, _TenantLine] = OrderedDict()
 
     def take(self, limit: int) -> list[Pending]:
         """Up to `limit` commands, one of each tenant in turn; tenants that were not reached come first in the next batch."""
         batch: list[Pending] = []
         room = BATCH_BYTES_MAX
-        while self._tenants and len(batch) < limit and room > 0:
-            tenant, entries = next(iter(self._tenants.items()))
-            payload_bytes = entries[0].payload_bytes
-            if payload_bytes > max(room, LARGE_COMMAND_BYTES) and batch:
-                break
-            room -= payload_bytes
-            batch.append(entries.popleft())
+        tenants = self.tenants
+        while tenants and len(batch) < limit and room > 0:
+            tenant, line = next(iter(tenants.items()))
+            entries = line.entries
+            # A tenant that is alone is always next.
+            for _ in range(limit - len(batch) if len(tenants) == 1 else 1):
+                payload_bytes = entries[0].payload_bytes
+                if payload_bytes > room and payload_bytes > LARGE_COMMAND_BYTES and batch:
+                    return batch
+                room -= payload_bytes
+                line.payload_bytes -= payload_bytes
+                batch.append(entries.popleft())
+                if not entries or room <= 0:
+                    break
             if entries:
-                self._tenants.move_to_end(tenant)
+                tenants.move_to_end(tenant)
             else:
-                del self._tenants[tenant]
+                del tenants[tenant]
         return batch
 
     def drain(self) -> list[Pending]:
-        waiting = [pending for entries in self._tenants.values() for pending in entries]
-        self._tenants.clear()
+        waiting = [pending for line in self.tenants.values() for pending in line.entries]
+        self.tenants.clear()
         return waiting
 
 
@@ -176,10 +175,10 @@ class CommandQueue:
         self.starting = False  # a batch task exists that has not taken its commands yet
         self.running: set[asyncio.Task[None]] = set()
         self._commands_max = commands_max
+        self._tenant_commands_max = -(-commands_max // 2)
         self._line = _Line()
         self._large_line = _Line()
         self._took_large = False  # the last batch was of large commands
-        self._loads: dict[str, _TenantLoad] = {}
         self._bytes = 0
         self._commands_total = 0
         self._batch_sizes = [0] * (commands_max.bit_length() + 1)
@@ -187,35 +186,38 @@ class CommandQueue:
     def put(self, pending: Pending) -> bool:
         """False when the queue is full. One tenant gets at most half of it."""
         command = pending.command
-        load = self._loads.get(command.tenant)
         if self.size >= self._commands_max or self._bytes >= QUEUE_BYTES_MAX:
             return False
-        if load is None:
-            load = self._loads[command.tenant] = _TenantLoad()
-        elif load.commands * 2 >= self._commands_max or load.payload_bytes * 2 >= QUEUE_BYTES_MAX:
+        tenant, payload_bytes = command.tenant, command.payload_bytes
+        tenants, others = self._line.tenants, self._large_line.tenants
+        if payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken:
+            tenants, others = others, tenants
+        line = tenants.get(tenant)
+        if others and self._is_over_half(line, others.get(tenant)):
             return False
-        payload_bytes = pending.payload_bytes = command.payload_bytes
-        is_large = payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken
-        (self._large_line if is_large else self._line).put(pending)
-        load.commands += 1
-        load.payload_bytes += payload_bytes
+        if line is None:
+            line = tenants[tenant] = _TenantLine()
+        elif len(line.entries) >= self._tenant_commands_max or line.payload_bytes * 2 >= QUEUE_BYTES_MAX:
+            return False
+        pending.payload_bytes = payload_bytes
+        line.entries.append(pending)
+        line.payload_bytes += payload_bytes
         self.size += 1
         self._bytes += payload_bytes
         return True
 
+    def _is_over_half(self, *lines: _TenantLine | None) -> bool:
+        """Whether the small and large commands of a tenant together have their share."""
+        commands = sum(len(line.entries) for line in lines if line is not None)
+        payload_bytes = sum(line.payload_bytes for line in lines if line is not None)
+        return commands >= self._tenant_commands_max or payload_bytes * 2 >= QUEUE_BYTES_MAX
+
     def take(self, limit: int) -> list[Pending]:
         """Up to `limit` commands: small ones and large ones by turns, so that no small one is written with a large one."""
-        takes_large = self._large_line.has_any and not (self._took_large and self._line.has_any)
+        takes_large = bool(self._large_line.tenants) and not (self._took_large and self._line.tenants)
         self._took_large = takes_large
         batch = (self._large_line if takes_large else self._line).take(limit)
-        for pending in batch:
-            payload_bytes = pending.payload_bytes
-            load = self._loads[pending.command.tenant]
-            load.commands -= 1
-            load.payload_bytes -= payload_bytes
-            if not load.commands:
-                del self._loads[pending.command.tenant]
-            self._bytes -= payload_bytes
+        self._bytes -= sum([pending.payload_bytes for pending in batch])
         self.size -= len(batch)
         if batch:
             self.count_batch(len(batch))
@@ -224,7 +226,6 @@ class CommandQueue:
     def drain(self) -> list[Pending]:
         """Remove and return everything that waits."""
         waiting = self._line.drain() + self._large_line.drain()
-        self._loads.clear()
         self.size = self._bytes = 0
         return waiting
 
@@ -401,8 +402,8 @@ class Batcher:
         if queue is not self._reads:
             self.last_error = error
         if error is not None and asyncio.get_running_loop().time() - batch.started_at >= STALL_SECONDS:
-            for pending in queue.drain():
-                _complete_safely(pending, _not_accepted_error("cut off from its store"))
+            refused = queue.drain()
+            _complete_all(refused, [_not_accepted_error("cut off from its store") for _ in refused])
         # The next batch is sent before the callers of this one go on.
         queue.running.discard(batch.task)
         if queue is self._writes:
@@ -410,11 +411,8 @@ class Batcher:
         if queue.size and not queue.starting and len(queue.running) < queue.lanes:
             self._start_batch(queue)
         if isinstance(results, Exception):
-            for pending in batch.entries:
-                _complete_safely(pending, _to_engine_error(results))
-        else:
-            for pending, result in zip(batch.entries, results, strict=True):
-                _complete_safely(pending, result)
+            results = [_to_engine_error(results) for _ in batch.entries]
+        _complete_all(batch.entries, results)
 
 
 class _Batch:
@@ -478,11 +476,13 @@ def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequenc
     ]
 
 
-def _complete_safely(pending: Pending, result: Result) -> None:
-    try:
-        pending.complete(result)
-    except Exception:
-        log.exception("the reply callback of %s failed", type(pending.command).__name__)
+def _complete_all(entries: Iterable[Pending], results: Iterable[Result]) -> None:
+    """One whose callback fails does not keep the others from theirs."""
+    for pending, result in zip(entries, results, strict=True):
+        try:
+            pending.complete(result)
+        except Exception:
+            log.exception("the reply callback of %s failed", type(pending.command).__name__)
 
 
 def _not_accepted_error(state: str) -> NotAccepted:

@@ -1,6 +1,6 @@
 """Facts as rows: the fields in their order, with what SQL cannot hold folded into what it can."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, get_type_hints
 
@@ -45,6 +45,35 @@ def fact_to_row(fact: Fact) -> Sequence[Any]:
     for index, convert in converts:
         values[index] = convert(values[index])
     return values
+
+
+# Submissions create these, and what they create differs only in the columns before the version.
+NEW_FACT_KINDS = (Kind.RECORD, Kind.JOB)
+
+
+def new_fact_columns(kind: Kind) -> tuple[str, ...]:
+    """The columns in which new facts of a kind differ; the others nearly always have their defaults."""
+    return columns(kind)[: columns(kind).index("version")]
+
+
+def new_fact_defaults(kind: Kind) -> tuple[Any, ...]:
+    """The values of all other columns."""
+    cls, _ = _FIELDS[kind]
+    return tuple(_DEFAULTS[cls][len(new_fact_columns(kind)) :])
+
+
+def new_fact_rows(kind: Kind, facts: Iterable[Any]) -> list[tuple[Any, ...]] | None:
+    """The values of `new_fact_columns`, which need no conversion; None unless all facts have the other defaults."""
+    if kind not in _NEW_FACT_SHAPES:
+        return None
+    count, defaults = _NEW_FACT_SHAPES[kind]
+    rows: list[tuple[Any, ...]] = []
+    for fact in facts:
+        row = astuple(fact)
+        if row[count:] != defaults:
+            return None
+        rows.append(row[:count])
+    return rows
 
 
 class RowChanges(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -129,3 +158,6 @@ for _cls, _names in _FIELDS.values():
         if _values[_index] is not None:
             _values[_index] = _to(_values[_index])
     _DEFAULTS[_cls] = _values
+
+_NEW_FACT_SHAPES = {kind: (len(new_fact_columns(kind)), new_fact_defaults(kind)) for kind in NEW_FACT_KINDS}
+

@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,13 +55,9 @@ from onejob.settings import IdempotencyConfig
 from .batcher import Batcher, OnCommit, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
 
 
-class InFlightKey(NamedTuple):
-    """Submissions that agree in all of these may share a reply."""
-
-    tenant: str
-    record_id: bytes
-    fingerprint: bytes
-    user: str
+# Tenant, record id, fingerprint and user: submissions that agree in all of these may share a reply. A plain tuple, because
+# one is made for every submission.
+InFlightKey = tuple[str, bytes, bytes, str]
 
 
 class InFlightSubmission(Pending):
@@ -78,7 +74,11 @@ class InFlightSubmission(Pending):
         on_reply: "Callable[[InFlightSubmission, Result], None]",
         sent_at: float,
     ) -> None:
-        super().__init__(submit, future, on_reply, sent_at)
+        self.command = submit
+        self.future = future
+        self.on_reply = on_reply
+        self.payload_bytes = 0
+        self.sent_at = sent_at
         self.key = key
         self.followers: list[Pending] = []
 
@@ -150,18 +150,16 @@ class GateIdempotencyCache:
 
         It ends no later than the record's own, so that no gate answers for a key that has expired.
         """
-        rejected = isinstance(reply, Rejected)
-        until = self.valid_until(reply, sent_at)
-        holder = command.job_id if isinstance(reply, Created) else b""
+        receipts, record_id, until, holder = self._receipts, command.record_id, self.valid_until(reply, sent_at), b""
         if isinstance(reply, Created):
-            reply = Replayed(reply.job, reply.expires_at, reply.at)
-        self.forget(command.record_id)
-        self._receipts[command.record_id] = CachedReceipt(
-            command.tenant, command.fingerprint, command.user, until, reply, holder
-        )
-        self._rejected += rejected
-        if len(self._receipts) > self._config.max_entries:
-            self.forget(next(iter(self._receipts)))
+            reply, holder = Replayed(reply.job, reply.expires_at, reply.at), command.job_id
+        elif isinstance(reply, Rejected):
+            self._rejected += 1
+        if record_id in receipts:
+            self.forget(record_id)
+        receipts[record_id] = CachedReceipt(command.tenant, command.fingerprint, command.user, until, reply, holder)
+        if len(receipts) > self._config.max_entries:
+            self.forget(next(iter(receipts)))
 
     def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
         """Until when a reply may be given to other callers, on the monotonic clock."""
@@ -464,7 +462,7 @@ class Gate:
     def count_waiters(self, tenant: str) -> int:
         """How many callers of a tenant wait for another caller's submission."""
         in_flight = self.cache.in_flight.items()
-        followers = sum(len(submission.followers) for key, submission in in_flight if key.tenant == tenant)
+        followers = sum(len(submission.followers) for (owner, *_), submission in in_flight if owner == tenant)
         return followers + self._pending_waiters.count_waiters(tenant_prefix(tenant))
 
     def queue_stats(self) -> dict[str, QueueStats]:
@@ -504,7 +502,7 @@ class Gate:
             else:
                 self._verify_precondition(submit, precondition, future)
             return
-        key = InFlightKey(submit.tenant, submit.record_id, submit.fingerprint, submit.user)
+        key = (submit.tenant, submit.record_id, submit.fingerprint, submit.user)
         if self._pending_waiters.waiters and self._config.wait_for_pending and self._pending_waiters.is_awaited(key):
             Pending(submit, future).resolve(_HELD_BY_OTHERS)  # an equal one was told in-progress, and the key is polled
             return
@@ -525,8 +523,12 @@ class Gate:
 
     def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
         del self.cache.in_flight[leader.key]
-        self._follower_count -= len(leader.followers)
         self._on_submit_reply(leader, result)
+        if leader.followers:
+            self._answer_followers(leader, result)
+
+    def _answer_followers(self, leader: InFlightSubmission, result: Result) -> None:
+        self._follower_count -= len(leader.followers)
         for follower in leader.followers:
             if follower.future.done():
                 continue
@@ -812,7 +814,7 @@ class PendingKeyWaiters:
             poll = self._polls[command.record_id] = _Poll()
             lookup = LookUpKey(tenant=command.tenant, record_id=command.record_id)
             poll.task = asyncio.get_running_loop().create_task(self._poll_until_settled(lookup, poll))
-        poll.awaited.add(InFlightKey(command.tenant, command.record_id, command.fingerprint, command.user))
+        poll.awaited.add((command.tenant, command.record_id, command.fingerprint, command.user))
         poll.waiters += 1
         self.waiters += 1
         try:
@@ -827,7 +829,8 @@ class PendingKeyWaiters:
 
     def is_awaited(self, key: InFlightKey) -> bool:
         """True if an equal submission waits: it was told in-progress, and the key is known to be held since."""
-        poll = self._polls.get(key.record_id)
+        _, record_id, *_ = key
+        poll = self._polls.get(record_id)
         return poll is not None and key in poll.awaited
 
     def wake(self, record_id: bytes) -> None:

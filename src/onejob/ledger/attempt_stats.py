@@ -1,7 +1,7 @@
 """Counts the attempts that end in this process: how they ended, how long jobs waited, how long they ran."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE
@@ -13,13 +13,15 @@ BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.
 TYPES_MAX = 100  # further types are counted under OTHER_TYPE
 OTHER_TYPE = "other"
 RETRIED = "retried"
+_ENDING_REPLIES = frozenset((Finished, Maintained))
 
 
-def ended_attempts(replies: Iterable[AnyReply | Exception]) -> list[tuple[Finished | Maintained, Job]]:
+def ended_attempts(replies: Sequence[AnyReply | Exception]) -> list[tuple[Finished | Maintained, Job]]:
     """The replies with which an attempt ended, because it was reported or its lease expired, and their jobs."""
     ended: list[tuple[Finished | Maintained, Job]] = []
+    if _ENDING_REPLIES.isdisjoint(map(type, replies)):
+        return ended  # as most batches: of submissions alone
     for reply in replies:
-        # Most are of submissions: nothing is called for them.
         if type(reply) is Finished:
             ended.append((reply, reply.job))
         elif type(reply) is Maintained and reply.expired_lease is not None:

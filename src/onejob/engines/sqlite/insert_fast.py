@@ -25,13 +25,12 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import apsw
-from msgspec.structs import astuple
 
 from onejob.core.batch import OptimisticInsert, decide_optimistic_insert
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, Kind
 from onejob.core.replies import AnyReply
-from onejob.engines.codec import columns, complete_row, u64_to_signed
+from onejob.engines.codec import columns, new_fact_columns, new_fact_defaults, new_fact_rows, u64_to_signed
 from onejob.errors import Unknown
 
 # Older batches are decided again, so that no date lags far behind the time of its reply.
@@ -44,25 +43,12 @@ _ROWS_STEP = 8  # rows are filled up to a multiple of it: fewer lengths, fewer p
 _REFUSALS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.SQLError)
 
 
-def _leading_columns(kind: Kind) -> tuple[str, ...]:
-    """The columns of a new fact that may differ from their defaults."""
-    return columns(kind)[: columns(kind).index("version")]
-
-
-def _default_values(kind: Kind) -> tuple[Any, ...]:
-    """The values of all other columns."""
-    leading = len(_leading_columns(kind))
-    return tuple(complete_row(kind, (None,) * leading)[leading:])
-
-
-_LEADING = {kind: len(_leading_columns(kind)) for kind in (Kind.RECORD, Kind.JOB)}
-_DEFAULTS = {kind: _default_values(kind) for kind in (Kind.RECORD, Kind.JOB)}
 _ATTACHMENT_COLUMNS = ("job_id", "kind", "index", "data")
 _LEDGER_COLUMNS = ("ledger_id", "generation")
 _CHECK_COLUMNS = ("absent_usage", "absent_policy", "policy_id", "policy_tenant", "policy_body", "decided_at")
 _ROW_COLUMNS = (
-    *(f"record_{name}" for name in _leading_columns(Kind.RECORD)),
-    *(f"job_{name}" for name in _leading_columns(Kind.JOB)),
+    *(f"record_{name}" for name in new_fact_columns(Kind.RECORD)),
+    *(f"job_{name}" for name in new_fact_columns(Kind.JOB)),
     *(f"attachment_{name}" for name in _ATTACHMENT_COLUMNS),
     *_CHECK_COLUMNS,
 )
@@ -70,8 +56,8 @@ _ROW_COLUMNS = (
 
 def _insert_sql(kind: Kind) -> str:
     table = kind.name.lower()
-    leading = [f"NEW.{table}_{name}" for name in _leading_columns(kind)]
-    values = ", ".join((*leading, *map(apsw.format_sql_value, _DEFAULTS[kind])))
+    new = [f"NEW.{table}_{name}" for name in new_fact_columns(kind)]
+    values = ", ".join((*new, *map(apsw.format_sql_value, new_fact_defaults(kind))))
     return f"INSERT INTO {table} ({', '.join(columns(kind))}) SELECT {values} WHERE NEW.{table}_id IS NOT NULL"
 
 
@@ -105,8 +91,8 @@ END;
 """
 
 _Row = Sequence[Any]
-_NO_RECORD: _Row = (None,) * _LEADING[Kind.RECORD]
-_NO_JOB: _Row = (None,) * _LEADING[Kind.JOB]
+_NO_RECORD: _Row = (None,) * len(new_fact_columns(Kind.RECORD))
+_NO_JOB: _Row = (None,) * len(new_fact_columns(Kind.JOB))
 _NO_ATTACHMENT: _Row = (None,) * len(_ATTACHMENT_COLUMNS)
 _NO_CHECKS: _Row = (None,) * len(_CHECK_COLUMNS)
 _EMPTY_ROW: _Row = (None,) * len(_ROW_COLUMNS)
@@ -165,8 +151,8 @@ def _to_rows(decided: OptimisticInsert, now: int) -> list[tuple[_Row, ...]] | No
     inserts, absent = decided.changes.inserts, decided.absent
     if not inserts.keys() <= {Kind.RECORD, Kind.JOB} or not absent.keys() <= {Kind.USAGE, Kind.POLICY}:
         return None
-    records = _leading_values(Kind.RECORD, inserts.get(Kind.RECORD, ()))
-    jobs = _leading_values(Kind.JOB, inserts.get(Kind.JOB, ()))
+    records = new_fact_rows(Kind.RECORD, inserts.get(Kind.RECORD, ()))
+    jobs = new_fact_rows(Kind.JOB, inserts.get(Kind.JOB, ()))
     if records is None or jobs is None:
         return None
     attachments = map(_attachment_values, decided.changes.attachments)
@@ -178,17 +164,6 @@ def _to_rows(decided: OptimisticInsert, now: int) -> list[tuple[_Row, ...]] | No
         (record or _NO_RECORD, job or _NO_JOB, attachment or _NO_ATTACHMENT, check or _NO_CHECKS)
         for record, job, attachment, check in zip_longest(records, jobs, attachments, checked)
     ]
-
-
-def _leading_values(kind: Kind, facts: Sequence[Any]) -> list[_Row] | None:
-    """The values that the trigger does not know, which need no conversion; None unless the others have their defaults."""
-    leading, defaults = _LEADING[kind], _DEFAULTS[kind]
-    rows: list[_Row] = []
-    for row in map(astuple, facts):
-        if row[leading:] != defaults:
-            return None
-        rows.append(row[:leading])
-    return rows
 
 
 def _attachment_values(attachment: Attachment) -> _Row:
