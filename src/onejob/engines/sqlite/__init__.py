@@ -218,7 +218,7 @@ class SqliteEngine(EngineBase):
         if self._write_file is not None and self._write_file.is_truncated():
             raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
         file = OpenedFile(self._path)  # before it is opened: a restore may replace it meanwhile
-        db = schema.connect(self._path, synchronous=self._synchronous)
+        db = schema.connect(self._path, synchronous=self._synchronous, cache_kib=schema.WRITER_CACHE_KIB)
         try:
             if self._write_lock is None:
                 self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)

@@ -18,6 +18,10 @@ from onejob.errors import StoreRefused, Unavailable
 APPLICATION_ID = 0x6F6E656A  # "onej"
 LOCK_TIMEOUT_SECONDS = 5.0  # how long a call waits for the locks of other processes and programs
 _CACHE_KIB = 64 * 1024
+# Whenever a commit has split a page of an index, SQLite walks all pages in the cache of the connection, which is 200 µs for
+# 64 MiB. The pages themselves are in the system's cache: with 8 MiB new keys are 1.1 times as fast, from 100,000 to
+# 1,000,000 in the file (docs/decisions/0043).
+WRITER_CACHE_KIB = 8 * 1024
 _CHECKPOINT_PAGES = 1000
 _STATEMENTS_MAX = 512
 # In older versions a checkpoint that raced a commit could lose transactions (sqlite.org/wal.html, "WAL-reset").
@@ -38,7 +42,7 @@ class LedgerState(Struct, frozen=True):
     generation: int
 
 
-def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
+def connect(path: str, *, synchronous: str = "FULL", cache_kib: int = _CACHE_KIB) -> apsw.Connection:
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) < _SQLITE_MIN:
         raise StoreRefused(
             f"SQLite {apsw.sqlite_lib_version()} can lose committed transactions; "
@@ -57,7 +61,7 @@ def connect(path: str, *, synchronous: str = "FULL") -> apsw.Connection:
         db.set_busy_timeout(int(LOCK_TIMEOUT_SECONDS * 1000))
         for pragma in (
             f"synchronous = {synchronous}",
-            f"cache_size = -{_CACHE_KIB}",
+            f"cache_size = -{cache_kib}",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             "temp_store = MEMORY",
             "trusted_schema = OFF",
