@@ -239,7 +239,7 @@ async def test_a_store_that_is_replaced_while_it_is_opened_is_not_served(
     """Otherwise the engine would write into the file that was moved aside, and believe that it is the new one."""
     connect = schema.connect
 
-    def connect_then_replace(path: str, **options: str) -> object:
+    def connect_then_replace(path: str, **options: Any) -> object:
         db = connect(path, **options)
         shutil.copy(store, store + ".new")
         os.rename(store, store + ".aside")

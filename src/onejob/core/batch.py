@@ -15,7 +15,7 @@ Every submission passes through here, so the functions below avoid calls and obj
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from .command import (
     JOBS_MAX,
@@ -28,26 +28,9 @@ from .command import (
     arrived_too_late,
     precondition_failed,
 )
-from .facts import (
-    FORMAT,
-    KINDS,
-    Attachment,
-    Fact,
-    Job,
-    Kind,
-    Memo,
-    NewerFormat,
-    Policy,
-    Record,
-    Stream,
-    Usage,
-    is_held,
-    split_job_ids,
-)
+from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
 from .identity import tenant_prefix
 from .replies import AnyReply, Defect
-
-F = TypeVar("F", Record, Job, Stream, Usage, Policy, Memo)
 
 _NO_FACTS = Facts()
 _KINDS = tuple(Kind)
@@ -101,10 +84,6 @@ class WorkingSet:
         self._loaded: list[dict[bytes, Any]] = [{} for _ in _KINDS]  # facts that changed, as they were loaded
         self._records: dict[bytes, Record | None]
         self._jobs: dict[bytes, Job | None]
-        self._streams: dict[bytes, Stream | None]
-        self._usages: dict[bytes, Usage | None]
-        self._policies: dict[bytes, Policy | None]
-        self._memos: dict[bytes, Memo | None]
         self._records, self._jobs, self._streams, self._usages, self._policies, self._memos = self.tables
         self._attachments: list[Attachment] = []
         self._trims: list[Trim] = []
@@ -169,12 +148,11 @@ class WorkingSet:
         for fact in step.puts:
             kind, id = KINDS[type(fact)], fact.id
             old = tables[kind].get(id)
-            if fact.tenant != tenant or (id not in named and not _is_named_outside_jobs(id, footprint, facts)):
+            is_named = id in named or _is_named_outside_jobs(id, footprint, facts)
+            if not is_named or fact.tenant != tenant or (old is not None and old.tenant != tenant):
                 raise FootprintViolation("a put outside the footprint, or outside the tenant")
             if kind is not _JOB and not id.startswith(prefix):
                 raise FootprintViolation("a put under an id that belongs to another tenant")
-            if old is not None and old.tenant != tenant:
-                raise FootprintViolation("a put over a fact of another tenant")
             if fact.version != (1 if old is None else old.version + 1):
                 raise FootprintViolation("a put that does not follow the version it was shown")
             replaced.append((kind, id, old, fact))
@@ -185,16 +163,15 @@ class WorkingSet:
             if not is_named or old is None or old.tenant != tenant:
                 raise FootprintViolation("a drop outside the footprint, or outside the tenant")
             replaced.append((kind, fact.id, old, None))
+        put_ids = [fact.id for fact in step.puts]
         for attachment in step.attachments:
-            job_id = attachment.job_id
-            if job_id not in facts.jobs and not any([fact.id == job_id for fact in step.puts]):
+            if attachment.job_id not in facts.jobs and attachment.job_id not in put_ids:
                 raise FootprintViolation("an attachment to a job that does not exist")
         for trim in step.trims:
             if trim.job_id not in facts.jobs:
                 raise FootprintViolation("a trim of a job that does not exist")
-        loaded = self._loaded
         for kind, id, old, new in replaced:
-            loaded[kind].setdefault(id, old)
+            self._loaded[kind].setdefault(id, old)
             tables[kind][id] = new
         if step.drops:
             dropped = {fact.id for fact in step.drops}
@@ -456,5 +433,5 @@ def _is_named_outside_jobs(id: bytes, footprint: Footprint, facts: Facts) -> boo
     return bool(id) and id in (footprint.stream, footprint.usage, footprint.policy, footprint.memo, followed_usage)
 
 
-def _owned_fact(fact: F | None, tenant: str) -> F | None:
+def _owned_fact(fact: Any, tenant: str) -> Any:
     return fact if fact is not None and fact.tenant == tenant else None

@@ -160,4 +160,3 @@ for _cls, _names in _FIELDS.values():
     _DEFAULTS[_cls] = _values
 
 _NEW_FACT_SHAPES = {kind: (len(new_fact_columns(kind)), new_fact_defaults(kind)) for kind in NEW_FACT_KINDS}
-

@@ -54,7 +54,6 @@ from onejob.settings import IdempotencyConfig
 
 from .batcher import Batcher, OnCommit, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
 
-
 # Tenant, record id, fingerprint and user: submissions that agree in all of these may share a reply. A plain tuple, because
 # one is made for every submission.
 InFlightKey = tuple[str, bytes, bytes, str]

@@ -196,11 +196,7 @@ def _build_local_submit(
     windows: DefaultWindows,
     traceparent: str,
 ) -> Submit:
-    repeated = submission.type, submission.scope, submission.delivery, submission.priority, submission.max_attempts
-    try:
-        type, scope, delivery, priority, attempts_max = _checked_options_cached(*repeated)
-    except TypeError:  # one of them cannot be hashed
-        type, scope, delivery, priority, attempts_max = _checked_options(*repeated)
+    type, scope, delivery, priority, attempts_max = _checked_options_cached(submission)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
     check_key_owner(scope, key or "", caller.actor)
@@ -243,8 +239,17 @@ def _checked_options(
     return type, scope, _parse_delivery(delivery), priority, _checked_int("max_attempts", max_attempts, 1, ATTEMPTS_MAX)
 
 
-# One call into C instead of eight of Python. Typed, because 1 == True == 1.0, and only the first is a number of attempts.
-_checked_options_cached = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
+# Typed, because 1 == True == 1.0, and only the first is a number of attempts.
+_remembered_options = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
+
+
+def _checked_options_cached(submission: Submission) -> tuple[str, str, Delivery, int, int]:
+    """`_checked_options`: two calls instead of eight, if the same were checked before."""
+    one = submission
+    try:
+        return _remembered_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
+    except TypeError:  # one of them cannot be hashed
+        return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
 
 
 def checked_submission(submission: Submission, location: str = "") -> Submission:
