@@ -29,7 +29,7 @@ from onejob.core.maintenance import Expire, Purge
 from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, schema, store, transaction
+from onejob.engines.postgres import PostgresEngine, schema, statements, store, transaction
 from onejob.engines.postgres.clock import ServerClock
 from onejob.engines.postgres.connection import Connector
 from onejob.engines.postgres.url import parse_postgres_url
@@ -142,6 +142,35 @@ async def test_a_fast_insert_stores_the_same_as_the_locked_path(
     fast = await run("_execute_locked", forbidden)
     assert fast == await run("_insert_fast", never_applies)
     assert [type(reply) for reply in fast[0]] == [Created] * size
+
+
+@SIZES
+async def test_columns_that_are_constants_have_the_values_that_would_be_sent(
+    postgres_url: str,
+    postgres_tables: SharedDatabase,
+    store_clock: StoreClock,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+) -> None:
+    """New records and jobs are stored without the columns that nearly always have their defaults."""
+    commands = [replace(submit(f"k{n}"), cost=n % 2) for n in range(1, size)]  # a job with a cost is sent whole
+    commands = [submit("k"), *commands]
+
+    async def run() -> Any:
+        engine = await PostgresEngine.open(postgres_url, clock=store_clock)
+        try:
+            await expect(engine, submit("first", job_id=bytes(16)), Created)
+            for part in (commands[:1], commands[1:]):
+                if part:
+                    assert {type(reply) for reply in await engine.execute(part)} == {Created}
+            return await dump_store(engine)
+        finally:
+            await engine.aclose()
+            postgres_tables.empty()
+
+    without = await run()
+    monkeypatch.setattr(statements, "new_fact_rows", lambda *_: None)
+    assert without == await run()
 
 
 async def test_a_fast_read_replies_the_same_as_a_snapshot(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -21,6 +22,7 @@ from onejob.core.facts import U64, Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Defect, Found, Missing, Replayed
 from onejob.engine import ListJobs
+from onejob.engines import sqlite as module
 from onejob.engines.codec import to_row_changes
 from onejob.engines.sql import load_migrations
 from onejob.engines.sqlite import SqliteEngine, schema
@@ -56,6 +58,20 @@ async def engine(path: str) -> AsyncIterator[SqliteEngine]:
 async def test_a_new_file_has_the_newest_schema_and_the_application_id(engine: SqliteEngine, path: str) -> None:
     assert pragma(path, "user_version") == len(load_migrations(schema.__package__))
     assert pragma(path, "application_id") == schema.APPLICATION_ID
+
+
+async def test_an_update_rewrites_no_index_of_ids_or_tenants(engine: SqliteEngine, path: str) -> None:
+    """Otherwise a settled key would cost a random page of the index more, and a finished job one of another."""
+    await expect(engine, submit(), Created)
+    with RawConnection(path) as db:
+        for kind, index in ((Kind.RECORD, "record_id"), (Kind.JOB, "job_tenant")):
+            root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (index,)).get
+            sql = module._UPDATE[kind]
+            steps: list[Any] = db.execute(f"EXPLAIN {sql}", [None] * sql.count("?")).fetchall()
+            pages = {cursor: page for _, name, cursor, page, *_ in steps if name.startswith("Open")}
+            rewritten = {pages[cursor] for _, name, cursor, *_ in steps if name in ("IdxInsert", "IdxDelete")}
+            assert rewritten
+            assert root not in rewritten
 
 
 async def test_opening_again_changes_nothing(engine: SqliteEngine, path: str) -> None:

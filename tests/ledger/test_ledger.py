@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from datetime import UTC, datetime, timedelta
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from msgspec import Raw
@@ -107,6 +107,30 @@ async def test_a_wrong_option_is_refused_and_burns_no_key(queue: onejob.Ledger, 
     with pytest.raises(onejob.Invalid):
         await queue.submit("t", **({"idempotency_key": "k"} | options))  # type: ignore[arg-type]
     assert (await queue.submit("t", idempotency_key="k")).created
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": True},
+        {"priority": 1.0},
+        {"max_attempts": True},
+        {"max_attempts": 1.0},
+        {"type": ["t"]},
+        {"scope": {"s": 1}},
+        {"delivery": ["at_most_once"]},
+        {"priority": [1]},
+    ],
+)
+async def test_an_option_is_refused_even_if_an_equal_one_was_accepted_before(
+    queue: onejob.Ledger, options: dict[str, Any]
+) -> None:
+    """1 == True == 1.0: what was checked is remembered with its type, and what has no hash is checked every time."""
+    accepted: dict[str, Any] = {"type": "t", "priority": 1, "max_attempts": 1}
+    assert (await queue.submit(**accepted)).created
+    with pytest.raises(onejob.Invalid):
+        await queue.submit(**(accepted | options))
+    assert (await queue.submit(**accepted)).created
 
 
 def test_every_field_of_a_submission_is_a_typed_option() -> None:
