@@ -133,6 +133,14 @@ async def test_an_option_is_refused_even_if_an_equal_one_was_accepted_before(
     assert (await queue.submit(**accepted)).created
 
 
+async def test_a_type_may_be_any_string(queue: onejob.Ledger) -> None:
+    class Name(str):
+        __slots__ = ()
+
+    receipt = await queue.submit(Name("t"), idempotency_key="k")
+    assert (await queue.submit("t", idempotency_key="k")).job_id == receipt.job_id
+
+
 def test_every_field_of_a_submission_is_a_typed_option() -> None:
     fields = get_type_hints(onejob.Submission)
     assert get_type_hints(SubmissionOptions) == {

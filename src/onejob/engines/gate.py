@@ -522,12 +522,12 @@ class Gate:
 
     def _on_leader_reply(self, leader: InFlightSubmission, result: Result) -> None:
         del self.cache.in_flight[leader.key]
+        self._follower_count -= len(leader.followers)
         self._on_submit_reply(leader, result)
         if leader.followers:
             self._answer_followers(leader, result)
 
     def _answer_followers(self, leader: InFlightSubmission, result: Result) -> None:
-        self._follower_count -= len(leader.followers)
         for follower in leader.followers:
             if follower.future.done():
                 continue

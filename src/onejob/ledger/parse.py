@@ -234,7 +234,8 @@ def _checked_options(
     type: str, scope: str | None, delivery: Delivery, priority: int, max_attempts: int
 ) -> tuple[str, str, Delivery, int, int]:
     """The type, the scope of its keys, and the options that most submissions of a type share."""
-    scope = resolve_scope(checked_name("type", type), scope)
+    type = str.__str__(checked_name("type", type))  # of a subclass of str, only the text
+    scope = resolve_scope(type, scope)
     priority = _checked_int("priority", priority, -PRIORITY_MAX, PRIORITY_MAX)
     return type, scope, _parse_delivery(delivery), priority, _checked_int("max_attempts", max_attempts, 1, ATTEMPTS_MAX)
 
