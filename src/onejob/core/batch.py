@@ -112,7 +112,7 @@ class WorkingSet:
         if record is stream is usage is policy is memo is None and not jobs:
             return _NO_FACTS
         record = _owned_fact(record, tenant)
-        if record is not None and f.follow_jobs:
+        if f.follow_jobs and record is not None:
             for id in split_job_ids(record.job_ids):
                 job = self._jobs[id]
                 if job is not None and job.tenant == tenant:
@@ -120,6 +120,8 @@ class WorkingSet:
         if f.follow_usage and not f.usage:
             usage_id = next((job.usage_id for job in jobs.values() if job.usage_id), b"")
             usage = self._usages[usage_id] if usage_id else None
+        if stream is usage is policy is memo is None:
+            return Facts(record, jobs)
         return Facts(
             record,
             jobs,
@@ -420,11 +422,12 @@ def _decision_time(command: Command[AnyReply], facts: Facts, now: int) -> int:
         raise NewerFormat(f"the command has format {command.format}; upgrade this program")
     if facts is _NO_FACTS:
         return now
-    for fact in (facts.record, *facts.jobs.values(), facts.stream, facts.usage, facts.policy, facts.memo):
-        if fact is not None:
-            if fact.format > FORMAT:
-                raise NewerFormat(f"a {type(fact).__name__} has format {fact.format}; upgrade this program")
-            now = max(now, fact.changed_at)
+    others = (facts.record, facts.stream, facts.usage, facts.policy, facts.memo)
+    for fact in (*facts.jobs.values(), *[fact for fact in others if fact is not None]):
+        if fact.format > FORMAT:
+            raise NewerFormat(f"a {type(fact).__name__} has format {fact.format}; upgrade this program")
+        if fact.changed_at > now:
+            now = fact.changed_at
     return now
 
 

@@ -186,31 +186,28 @@ class CommandQueue:
     def put(self, pending: Pending) -> bool:
         """False when the queue is full. One tenant gets at most half of it."""
         command = pending.command
-        if self.size >= self._commands_max or self._bytes >= QUEUE_BYTES_MAX:
+        tenant = command.tenant
+        # As long as less than half of it is used, nobody has half of it.
+        if (self.size >= self._tenant_commands_max or self._bytes * 2 >= QUEUE_BYTES_MAX) and self._is_full_for(tenant):
             return False
-        tenant, payload_bytes = command.tenant, command.payload_bytes
-        tenants, others = self._line.tenants, self._large_line.tenants
-        if payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken:
-            tenants, others = others, tenants
+        payload_bytes = pending.payload_bytes = command.payload_bytes
+        is_large = payload_bytes > LARGE_COMMAND_BYTES and command.may_be_overtaken
+        tenants = (self._large_line if is_large else self._line).tenants
         line = tenants.get(tenant)
-        if others and self._is_over_half(line, others.get(tenant)):
-            return False
         if line is None:
             line = tenants[tenant] = _TenantLine()
-        elif len(line.entries) >= self._tenant_commands_max or line.payload_bytes * 2 >= QUEUE_BYTES_MAX:
-            return False
-        pending.payload_bytes = payload_bytes
         line.entries.append(pending)
         line.payload_bytes += payload_bytes
         self.size += 1
         self._bytes += payload_bytes
         return True
 
-    def _is_over_half(self, *lines: _TenantLine | None) -> bool:
-        """Whether the small and large commands of a tenant together have their share."""
-        commands = sum(len(line.entries) for line in lines if line is not None)
-        payload_bytes = sum(line.payload_bytes for line in lines if line is not None)
-        return commands >= self._tenant_commands_max or payload_bytes * 2 >= QUEUE_BYTES_MAX
+    def _is_full_for(self, tenant: str) -> bool:
+        if self.size >= self._commands_max or self._bytes >= QUEUE_BYTES_MAX:
+            return True
+        own = [line.tenants[tenant] for line in (self._line, self._large_line) if tenant in line.tenants]
+        commands, payload_bytes = sum(len(line.entries) for line in own), sum(line.payload_bytes for line in own)
+        return bool(own) and (commands >= self._tenant_commands_max or payload_bytes * 2 >= QUEUE_BYTES_MAX)
 
     def take(self, limit: int) -> list[Pending]:
         """Up to `limit` commands: small ones and large ones by turns, so that no small one is written with a large one."""

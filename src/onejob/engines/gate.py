@@ -358,6 +358,17 @@ class Gate:
         self.outcomes = OutcomeCounter()
         self.hits = HitCounter()
         self.refusals: Counter[str] = Counter()  # by reason
+        # What is done with a command before it is sent; all others are sent as they are.
+        self._senders: dict[type[Any], Callable[[Any, ReplyFuture], None]] = {
+            Submit: self._send_submit,
+            Reserve: self._reserve,
+            Renew: self._send_renew,
+            LookUpPolicy: self._send_lookup,
+            LookUpJob: self._send_lookup,
+            Settle: self._change_key,
+            Forget: self._change_key,
+            Purge: self._change_key,
+        }
 
     @property
     def info(self) -> EngineInfo:
@@ -474,19 +485,24 @@ class Gate:
 
     def _dispatch(self, command: Command[Any]) -> ReplyFuture:
         future: ReplyFuture = asyncio.get_running_loop().create_future()
-        if type(command) is Submit and command.record_id:
-            self._submit(command, future)
-        elif type(command) is Reserve:
-            self._reserve(command, future)
-        elif type(command) is Renew:
-            self._batcher.enqueue(Pending(command, future, self._on_lease_reply, self._monotonic()))
-        elif type(command) in (LookUpPolicy, LookUpJob):
-            self._reads.enqueue(Pending(command, future))
-        elif isinstance(command, (Settle, Forget, Purge)):
-            self._change_key(command, future)
-        else:
+        send = self._senders.get(type(command))
+        if send is None:
             self._batcher.enqueue(Pending(command, future))
+        else:
+            send(command, future)
         return future
+
+    def _send_submit(self, submit: Submit, future: ReplyFuture) -> None:
+        if submit.record_id:
+            self._submit(submit, future)
+        else:
+            self._batcher.enqueue(Pending(submit, future))
+
+    def _send_renew(self, renew: Renew, future: ReplyFuture) -> None:
+        self._batcher.enqueue(Pending(renew, future, self._on_lease_reply, self._monotonic()))
+
+    def _send_lookup(self, lookup: LookUpPolicy | LookUpJob, future: ReplyFuture) -> None:
+        self._reads.enqueue(Pending(lookup, future))
 
     def _submit(self, submit: Submit, future: ReplyFuture) -> None:
         known = self.cache.recall(submit)

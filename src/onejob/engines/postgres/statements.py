@@ -8,6 +8,7 @@ time per submission in batches of 64 (docs/decisions/0011).
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 from zlib import crc32
@@ -572,7 +573,7 @@ class InlineCounts(NamedTuple):
 
 def rows_to_values(rows: Sequence[Sequence[Any]], count: int) -> list[Any]:
     """The values of one row after the other, filled up to a number of rows."""
-    values = [value for row in rows for value in row]
+    values = list(chain.from_iterable(rows))
     return values + [None] * ((count - len(rows)) * len(rows[0]))
 
 
