@@ -226,6 +226,27 @@ async def test_an_attempt_that_exceeds_its_timeout_fails(
     assert (job.state, job.error) == (JobState.FAILED, "the attempt timed out")
 
 
+async def test_a_worker_whose_run_is_cancelled_while_it_is_idle_ends(queue: onejob.Ledger) -> None:
+    """As by a TaskGroup, a timeout or Ctrl-C: the wait for jobs must not swallow the cancellation."""
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None: ...
+
+    worker = app.worker(queue)
+    running = asyncio.create_task(worker.run())
+    try:
+        async with asyncio.timeout(30):
+            while worker._idle_task is None:
+                await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.wait([running])
+        assert running.cancelled()
+    finally:
+        worker.stop()
+        await asyncio.wait([running])
+
+
 async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejob.Ledger) -> None:
     app = App()
     begun, stopped = asyncio.Event(), asyncio.Event()

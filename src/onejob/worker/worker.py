@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -240,9 +239,13 @@ class Worker:
             wait.close()
             return
         self._idle_task = asyncio.create_task(wait)
-        with suppress(asyncio.CancelledError):
+        try:
             await self._idle_task
-        self._idle_task = None
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise  # not `stop` has cancelled the wait, but somebody `run`
+        finally:
+            self._idle_task = None
 
     async def _shut_down(self) -> None:
         await self._wait_for_attempts(self._drain_seconds)
