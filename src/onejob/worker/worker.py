@@ -243,7 +243,7 @@ class Worker:
             await self._idle_task
         except asyncio.CancelledError:
             if not self._stopping:
-                raise  # not `stop` has cancelled the wait, but somebody `run`
+                raise  # `run` itself was cancelled, not the wait by `stop`
         finally:
             self._idle_task = None
 
