@@ -10,6 +10,7 @@ from msgspec import Raw
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.core import identity
 from onejob.ledger.parse import SubmissionOptions
 
 CHARGE = {"order": "ORD-123", "amount": 42}
@@ -133,12 +134,44 @@ async def test_an_option_is_refused_even_if_an_equal_one_was_accepted_before(
     assert (await queue.submit(**accepted)).created
 
 
-async def test_a_type_may_be_any_string(queue: onejob.Ledger) -> None:
-    class Name(str):
-        __slots__ = ()
+class AnyCase(str):
+    """As some frameworks have it: equal to the same text in another case."""
 
-    receipt = await queue.submit(Name("t"), idempotency_key="k")
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self.lower() == other.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
+
+
+async def test_of_a_subclass_of_str_only_the_text_counts(queue: onejob.Ledger) -> None:
+    receipt = await queue.submit(AnyCase("t"), idempotency_key=AnyCase("k"))
     assert (await queue.submit("t", idempotency_key="k")).job_id == receipt.job_id
+    for type in (AnyCase("T"), AnyCase("tT"), AnyCase("tt"), "TT"):
+        made = await queue.submit(type, idempotency_key="k")
+        assert made.created
+        assert made.job is not None
+        assert str.__eq__(made.job.type, str.__str__(type))
+    for key in (AnyCase("K"), AnyCase("key"), AnyCase("Key"), "KEY"):
+        assert (await queue.submit("t", idempotency_key=key)).created
+
+
+async def test_a_string_that_is_equal_to_a_scope_does_not_become_its_id(queue: onejob.Ledger) -> None:
+    """Ids are remembered by their texts. Another process, which has not met the first string, must compute the same."""
+    assert (await queue.submit("t", idempotency_key="k1", scope=AnyCase("Acct"))).scope == "Acct"
+    assert (await queue.submit("t", idempotency_key="k1", scope=AnyCase("acct"))).scope == "acct"
+    made = await queue.submit("t", idempotency_key="k2", scope="acct")
+    actor = onejob.Actor.client("c")
+    equal = queue.acting_as(tenant=AnyCase("Tenant"), user=AnyCase("User"), actor=actor, owns_keys=True)
+    await equal.submit("t", idempotency_key="k3")
+    user = queue.acting_as(tenant="tenant", user="user", actor=actor, owns_keys=True)
+    other = await user.submit("t", idempotency_key="k3")
+    for cached in (identity._record_id_prefix, identity.tenant_prefix, identity.usage_id):
+        cached.cache_clear()
+    assert (await queue.submit("t", idempotency_key="k2", scope="acct")).job_id == made.job_id
+    assert (await user.submit("t", idempotency_key="k3")).job_id == other.job_id
 
 
 def test_every_field_of_a_submission_is_a_typed_option() -> None:

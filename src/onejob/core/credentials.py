@@ -181,7 +181,7 @@ def secret_digest(secret: str) -> bytes:
 def new_api_key(*, id: str, name: str, user: str, roles: frozenset[Role], secret: str, by: str, now: int) -> ApiKey:
     if not roles:
         raise Invalid("roles", f"an API key has at least one role of {', '.join(Role)}; name one")
-    checked_name("name", name)
+    name = checked_name("name", name)
     if not user and len(api_key_user(name)) > NAME_CHARS_MAX:
         longest = NAME_CHARS_MAX - len(api_key_user(""))
         message = f"the name of an API key without a user has at most {longest} characters; shorten it, or bind the key to a user"

@@ -11,7 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Self, final
+from typing import Final, Self, TypeVar, final
 
 from msgspec import Struct
 
@@ -118,8 +118,20 @@ class Actor(Struct, frozen=True):
         return f"{self.kind}:{self.name}"
 
 
+T = TypeVar("T")
+
+
+def plain_str(value: T) -> T:
+    """Of an instance of a subclass of `str` only the text; anything else as it is.
+
+    A subclass may define what it is equal to. A cache of ids, a dictionary or a comparison would then take it for another text.
+    """
+    return str.__str__(value) if type(value) is not str and isinstance(value, str) else value  # type: ignore[return-value]
+
+
 def checked_name(what: str, text: str) -> str:
     """The name of a tenant, user, type or scope, if it is 1 to 100 printable characters."""
+    text = plain_str(text)
     if not isinstance(text, str) or not 1 <= len(text) <= NAME_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         raise Invalid(what, f"a {what} is 1 to {NAME_CHARS_MAX} printable characters; shorten or clean it")
     if text in RESERVED_NAMES or is_service_type(text):
@@ -152,9 +164,10 @@ def api_key_user(name: str) -> str:
 
 def checked_token_user(text: str) -> str:
     """The `sub` of a token, if it names a user outside the namespace of API keys."""
-    if checked_name("user", text).startswith(API_KEY_USER_PREFIX):
+    user = checked_name("user", text)
+    if user.startswith(API_KEY_USER_PREFIX):
         raise Invalid("user", f"users whose names begin with {API_KEY_USER_PREFIX!r} are API keys; choose another name")
-    return text
+    return user
 
 
 def check_caller_text_size(*names: str, labels: bytes) -> None:
@@ -192,6 +205,7 @@ def stream_scope(scope: str | tuple[str, str]) -> str:
 
 def checked_client_id(text: str) -> str:
     """The id of a sequenced client, if it is 1 to 200 printable characters; colons are allowed."""
+    text = plain_str(text)
     if not isinstance(text, str) or not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or FORBIDDEN_CHARACTERS.search(text):
         message = f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters; shorten or clean it"
         raise Invalid("client id", message)

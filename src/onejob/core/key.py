@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from .errors import Invalid
-from .identity import UUID_CHARS, UUID_PATTERN
+from .identity import UUID_CHARS, UUID_PATTERN, plain_str
 
 KEY_CHARS_MAX: Final = 255
 SEQUENCE_MAX: Final = 2**64 - 1
@@ -23,6 +23,8 @@ _NONCE = re.compile(rf"[0-9a-fA-F]{{{NONCE_CHARS}}}")
 def checked_key(key: "KeyLike") -> str:
     """The key as it is compared: byte for byte, but a UUID in lower case."""
     text = str(key) if isinstance(key, IdempotencyKey) else key
+    if type(text) is not str:
+        text = plain_str(text)
     if not isinstance(text, str) or not 0 < len(text) <= KEY_CHARS_MAX:
         raise Invalid("key", f"a key is a string of 1 to {KEY_CHARS_MAX} characters; send one of that length")
     # Nearly every key is printable ASCII: two C calls spare it the regular expression.

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from types import NoneType
 from typing import Any, TypedDict, TypeVar
 
 from msgspec import Raw, Struct
@@ -19,6 +20,7 @@ from onejob.core.identity import (
     check_key_owner,
     checked_name,
     parse_job_id,
+    plain_str,
     policy_id,
     record_id,
     resolve_scope,
@@ -221,7 +223,7 @@ def _build_local_submit(
         fingerprint=digest,
         actor=caller.actor,
         user=caller.user,
-        ttl_ms=parse_ttl_ms(submission, windows),
+        ttl_ms=parse_ttl_ms(submission, type, windows),
         usage_id=usage_id(caller.tenant, caller.user),
         policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
         reservation="" if submission.reservation is None else _checked_own_reservation(submission.reservation, caller),
@@ -234,12 +236,13 @@ def _checked_options(
     type: str, scope: str | None, delivery: Delivery, priority: int, max_attempts: int
 ) -> tuple[str, str, Delivery, int, int]:
     """The type, the scope of its keys, and the options that most submissions of a type share."""
-    type = str.__str__(checked_name("type", type))  # of a subclass of str, only the text
+    type = checked_name("type", type)
     scope = resolve_scope(type, scope)
     priority = _checked_int("priority", priority, -PRIORITY_MAX, PRIORITY_MAX)
     return type, scope, _parse_delivery(delivery), priority, _checked_int("max_attempts", max_attempts, 1, ATTEMPTS_MAX)
 
 
+_PLAIN_SCOPES = (str, NoneType)  # others may be equal to a scope that they are not
 # Typed, because 1 == True == 1.0, and only the first is a number of attempts.
 _remembered_options = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
 
@@ -247,9 +250,11 @@ _remembered_options = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
 def _checked_options_cached(submission: Submission) -> tuple[str, str, Delivery, int, int]:
     """`_checked_options`: two calls instead of eight, if the same were checked before."""
     one = submission
+    if type(one.type) is not str or type(one.scope) not in _PLAIN_SCOPES or type(one.delivery) is not Delivery:
+        return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
     try:
         return _remembered_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
-    except TypeError:  # one of them cannot be hashed
+    except TypeError:  # a number that is none and cannot be hashed
         return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
 
 
@@ -342,10 +347,10 @@ def record_id_prefix(caller: Caller, scope: str) -> bytes:
     return key_record_id(caller, checked_lookup_scope(scope), "")[:-1]
 
 
-def parse_ttl_ms(submission: Submission, windows: DefaultWindows) -> int:
+def parse_ttl_ms(submission: Submission, type: str, windows: DefaultWindows) -> int:
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
     if ttl is None and days is None:
-        return windows.for_type(submission.type)
+        return windows.for_type(type)
     if ttl is not None and days is not None:
         raise Invalid("ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
     return parse_window_ms("idempotency_ttl", ttl) if ttl is not None else _checked_window_ms("ttl", _days_to_ms(days))
@@ -374,6 +379,7 @@ def parse_cost(amount: Amount | None) -> int:
 
 def _checked_own_reservation(reservation: str, caller: Caller) -> str:
     """The usage of another user is not read, so a slot must be the caller's own."""
+    reservation = plain_str(reservation)
     if usage_id_of_reservation(caller.tenant, reservation) != usage_id(caller.tenant, caller.user):
         raise NotTheOwner("reservation", "this reservation is another user's; reserve a slot of your own")
     return reservation
@@ -381,6 +387,7 @@ def _checked_own_reservation(reservation: str, caller: Caller) -> str:
 
 def checked_lookup_scope(scope: str) -> str:
     # Jobs of the type "queue" are displayed with this scope, which no submission may choose.
+    scope = plain_str(scope)
     return scope if scope == TYPE_QUEUE_SCOPE else checked_name("scope", scope)
 
 

@@ -56,8 +56,7 @@ class PausedTypes:
         return [PausedType(type, to_utc(one.at), one.by) for type, one in sorted(paused.items())]
 
     async def pause(self, tenant: str, type: str, *, by: str) -> None:
-        checked_name("type", type)
-        await self._change(tenant, type, by)
+        await self._change(tenant, checked_name("type", type), by)
 
     async def resume(self, tenant: str, type: str) -> None:
         await self._change(tenant, type, None)

@@ -67,7 +67,7 @@ def build_step_call(
     holder: bytes | None = None,
 ) -> StepCall:
     """Check the arguments of a step. Without a holder one is drawn."""
-    checked_name("step", name)
+    name = checked_name("step", name)
     return StepCall(
         fence=fence,
         name=name,

@@ -395,7 +395,7 @@ def checked_types(types: str | Sequence[str]) -> tuple[str, ...]:
     names = (types,) if isinstance(types, str) else tuple(types)
     if not 1 <= len(names) <= TYPES_MAX:
         raise Invalid("types", f"a claim is for 1 to {TYPES_MAX} job types; name that many")
-    return tuple(checked_name("type", name) for name in dict.fromkeys(names))
+    return tuple(dict.fromkeys(checked_name("type", name) for name in names))
 
 
 def checked_limit(limit: int) -> int:
