@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
@@ -245,6 +246,82 @@ async def test_a_worker_whose_run_is_cancelled_while_it_is_idle_ends(queue: onej
     finally:
         worker.stop()
         await asyncio.wait([running])
+
+
+async def test_a_worker_that_is_cancelled_stops_its_handlers_and_releases_their_jobs(queue: onejob.Ledger) -> None:
+    app, started, stopped = App(), asyncio.Event(), asyncio.Event()
+
+    @app.job("t")
+    async def handle() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    made = await queue.submit("t", max_attempts=1)
+    running = asyncio.create_task(app.worker(queue, lease=timedelta(seconds=20)).run())
+    async with asyncio.timeout(30):
+        await started.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+    assert stopped.is_set()
+    assert (await queue.job(made.job_id)).state is JobState.PENDING
+
+    finishing = App()
+
+    @finishing.job("t")
+    async def finish() -> None: ...
+
+    async with finishing.background_worker(queue):
+        assert (await wait_for_end(queue, made.job_id)).state is JobState.SUCCESS
+
+
+async def test_a_worker_that_is_stopped_and_cancelled_at_once_does_not_drain(queue: onejob.Ledger) -> None:
+    app, started = App(), asyncio.Event()
+
+    @app.job("t")
+    async def handle() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    await queue.submit("t")
+    worker = app.worker(queue, lease=timedelta(seconds=20), drain=timedelta(seconds=20))
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(10):
+        await started.wait()
+        while worker._idle_task is None:
+            await asyncio.sleep(0.01)
+        worker.stop()
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+
+
+async def test_a_worker_that_runs_in_a_task_that_was_cancelled_before_shuts_down_gracefully(
+    queue: onejob.Ledger,
+) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None: ...
+
+    worker = app.worker(queue)
+
+    async def run_after_cancellation() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await worker.run()
+
+    running = asyncio.create_task(run_after_cancellation())
+    async with asyncio.timeout(30):
+        await asyncio.sleep(0)
+        running.cancel()
+        while worker._idle_task is None:
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await running
 
 
 async def test_a_cancelled_job_stops_its_handler_within_a_heartbeat(queue: onejob.Ledger) -> None:

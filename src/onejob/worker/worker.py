@@ -119,7 +119,7 @@ class Worker:
             self._idle_task.cancel()
 
     async def run(self) -> None:
-        """Claim and run jobs until `stop` is called."""
+        """Claim and run jobs until `stop` is called. If it is cancelled, handlers are stopped at once and their jobs released."""
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
         scheduler = asyncio.create_task(self._scheduler.run())
@@ -131,6 +131,9 @@ class Worker:
             await self._shut_down()
             announcing.cancel()
             await self._presence.withdraw()
+        except (asyncio.CancelledError, Exception):
+            await self._stop_handlers()  # nobody would extend their leases
+            raise
         finally:
             scheduler.cancel()
             announcing.cancel()
@@ -238,17 +241,23 @@ class Worker:
         if self._stopping:
             wait.close()
             return
+        task = asyncio.current_task()
+        assert task is not None
+        cancellations = task.cancelling()
         self._idle_task = asyncio.create_task(wait)
         try:
             await self._idle_task
         except asyncio.CancelledError:
-            if not self._stopping:
-                raise  # `run` itself was cancelled, not the wait by `stop`
+            if task.cancelling() > cancellations:
+                raise  # `run` itself was cancelled, not only the wait by `stop`
         finally:
             self._idle_task = None
 
     async def _shut_down(self) -> None:
         await self._wait_for_attempts(self._drain_seconds)
+        await self._stop_handlers()
+
+    async def _stop_handlers(self) -> None:
         for run in list(self._runs.values()):
             run.stop(StopReason.SHUTDOWN)
         await self._wait_for_attempts(FINAL_REPORT_SECONDS)
