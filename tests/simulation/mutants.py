@@ -141,7 +141,20 @@ def _short_leases_scenario(seed: int) -> Plan:
     return Plan(seed, clients, faults, keys=3, processes=2, has_workers=True, quota=8, latency=0.001)
 
 
+def _taken_over_scenario(seed: int) -> Plan:
+    """Holders of one key whose replies are late or lost, with leases that others take over meanwhile."""
+    rng = Random(f"taken over {seed}")
+
+    def op() -> Op:
+        return Op(Verb.RESERVE, ttl_ms=300, lease_ms=rng.choice([50, 2000]), think_ms=1000, verdict=Verdict.FAIL)
+
+    clients = tuple(tuple(op() for _ in range(12)) for _ in range(6))
+    faults = Faults(unavailable=0.1, reply_lost=0.7, slow=0.3, roll=1.0)
+    return Plan(seed, clients, faults, processes=3, latency=0.001, slow_max=0.2)
+
+
 SCENARIOS: dict[str, Callable[[int], Plan]] = {
+    "reserve_forgotten_by_the_next_attempt": _taken_over_scenario,
     "compare_numbers_not_facts": partial(
         _one_key_scenario, [Verb.SUBMIT, Verb.SUBMIT, Verb.SWEEP, Verb.FLUSH_HITS], 200, Faults(slow=0.3)
     ),

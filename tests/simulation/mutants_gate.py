@@ -94,6 +94,17 @@ def timed_out_waiter_is_new() -> Iterator[Components]:
 
 
 @mutant
+def reserve_forgotten_by_the_next_attempt() -> Iterator[Components]:
+    """Ours: a reserve was executed, taken over and answered with in-progress; then asking again failed: "nothing was done"."""
+
+    class Forgetful(Gate):
+        def _choose_reply(self, in_progress: Any, last: Any) -> Any:
+            return last
+
+    yield with_components(gate=Forgetful)
+
+
+@mutant
 def in_progress_from_the_cache() -> Iterator[Components]:
     class Remembering(Gate):
         def _remember_settled(self, pending: Pending, result: Any) -> None:

@@ -112,7 +112,8 @@ class WorkModel(QuotaModel):
             return ("missing",)
         if job.state != "lost":
             return ("refused", "NOT_ALLOWED")
-        self.end(job, "failed", self.decision_time(max(now, job.changed_at), usage=c.usage_id, policy=c.policy_id))
+        usage = c.usage_id or job.slot
+        self.end(job, "failed", self.decision_time(max(now, job.changed_at), usage=usage, policy=c.policy_id))
         return ("resolved", job.id, "failed")
 
     def expire_lease(self, job: ModelJob, now: int) -> bool:
@@ -151,7 +152,7 @@ class WorkModel(QuotaModel):
             self.counts["revived"] += 1
 
     def _return_to_queue(self, job: ModelJob, now: int, delay_ms: int) -> None:
-        job.state, job.lease_until = ("scheduled" if delay_ms else "pending"), 0
+        job.state, job.lease_until, job.changed_at = ("scheduled" if delay_ms else "pending"), 0, now
         job.run_at = now + delay_ms if delay_ms else job.run_at
 
     def _job_and_ownership(self, c: Any, now: int) -> tuple[ModelJob | None, int, bool]:

@@ -670,7 +670,9 @@ class Gate:
             return reply
         self._batcher.subscribe(self._pending_waiters.wake)
         deadline = self._monotonic() + self._config.pending_wait_timeout
+        in_progress: InProgress | None = None
         while type(reply) in _PENDING_RESULTS:
+            in_progress = reply if isinstance(reply, InProgress) else in_progress
             left = deadline - self._monotonic()
             if left <= 0 or self._pending_waiters.is_closed or not self._has_room_for_waiter():
                 break
@@ -684,7 +686,15 @@ class Gate:
             asked: ReplyFuture = asyncio.get_running_loop().create_future()
             self._ask_engine(Pending(command, asked, self._on_submit_reply))
             (reply,) = await collect_results([asked])
-        return reply
+        return self._choose_reply(in_progress, reply)
+
+    def _choose_reply(self, in_progress: InProgress | None, last: AnyReply | BaseException) -> AnyReply | BaseException:
+        """The last reply, unless it says that nothing was done.
+
+        A reserve whose reply is lost is repeated. If its lease has expired by then, and another caller has taken the key
+        over, the answer is in-progress although the reserve was executed.
+        """
+        return in_progress if in_progress is not None and isinstance(last, Unavailable) else last
 
     def _has_room_for_waiter(self) -> bool:
         return self._follower_count + self._pending_waiters.waiters < self._config.max_waiters
