@@ -11,7 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Self, TypeVar, final
+from typing import Final, Self, final
 
 from msgspec import Struct
 
@@ -118,15 +118,12 @@ class Actor(Struct, frozen=True):
         return f"{self.kind}:{self.name}"
 
 
-T = TypeVar("T")
-
-
-def plain_str(value: T) -> T:
-    """Of an instance of a subclass of `str` only the text; anything else as it is.
+def plain_str(text: str) -> str:
+    """Of an instance of a subclass of `str` only the text; what is no text is returned as it is, to be refused.
 
     A subclass may define what it is equal to. A cache of ids, a dictionary or a comparison would then take it for another text.
     """
-    return str.__str__(value) if type(value) is not str and isinstance(value, str) else value  # type: ignore[return-value]
+    return str.__str__(text) if isinstance(text, str) else text
 
 
 def checked_name(what: str, text: str) -> str:
