@@ -11,6 +11,7 @@ from msgspec import Raw
 import onejob
 from onejob.clock import FakeClock
 from onejob.core import identity
+from onejob.ledger import maintenance
 from onejob.ledger.parse import SubmissionOptions
 
 CHARGE = {"order": "ORD-123", "amount": 42}
@@ -364,6 +365,26 @@ async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     with pytest.raises(onejob.NotFound):
         await queue.input(made.job_id)
     assert (await other.job(untouched.job_id)).id == untouched.job_id
+
+
+async def test_a_purge_that_deleted_something_does_not_say_that_nothing_was_done(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> int:
+        raise onejob.Unavailable("no disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.runtime, "_request_erasure", fail)
+        with pytest.raises(onejob.Unavailable):  # there is nothing to delete
+            await queue.purge()
+        await queue.submit("t", idempotency_key="k")
+        with pytest.raises(onejob.Unknown, match="no disk"):
+            await queue.purge()
+    await queue.submit("t", idempotency_key="k")
+    monkeypatch.setattr(maintenance, "PURGE_PASSES_MAX", 1)
+    with pytest.raises(onejob.Unknown, match="still being used"):
+        await queue.purge()
+    assert await queue.jobs() == []
 
 
 async def test_maintenance_removes_what_has_expired(queue: onejob.Ledger, clock: FakeClock) -> None:

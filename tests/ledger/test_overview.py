@@ -11,6 +11,7 @@ from onejob.clock import FakeClock
 from onejob.core.facts import Kind
 from onejob.core.identity import CALLBACK_TYPE, SYSTEM_TENANT, Actor
 from onejob.core.states import JobState
+from onejob.core.views import JobView
 from onejob.engine import ListFacts
 from onejob.errors import NotAllowed
 from onejob.ledger.counts import ALL_TENANTS, INTERVAL_MS, CountsSnapshot, JobCounts, TypeCounts, fitted_snapshot
@@ -175,6 +176,28 @@ async def test_one_act_changes_all_jobs_that_match(queue: onejob.Ledger) -> None
     assert await queue.count_matching(wanted) == (0, False)
     assert len(await queue.jobs(state="pending")) == 3
     assert len(await queue.jobs(label=("batch", "a"))) == 3
+
+
+async def test_one_act_that_fails_half_way_does_not_say_that_nothing_was_done(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await queue.submit("charge")
+    cancel, cancelled = queue.cancel, list[str]()
+
+    async def fail_at_the_second(job_id: str, **options: str) -> JobView:
+        if cancelled:
+            raise onejob.Unavailable("no disk")
+        cancelled.append(job_id)
+        return await cancel(job_id, **options)
+
+    monkeypatch.setattr(queue, "cancel", fail_at_the_second)
+    pending = JobFilter(type="charge", state=JobState.PENDING)
+    with pytest.raises(onejob.Unknown, match="1 jobs were changed"):
+        await queue.act_on_matching(BulkAction.CANCEL, pending)
+    assert await queue.count_matching(pending) == (2, False)
+    with pytest.raises(onejob.Unavailable):
+        await queue.act_on_matching(BulkAction.CANCEL, pending)
 
 
 async def test_a_job_that_cannot_be_changed_does_not_stop_the_others(queue: onejob.Ledger) -> None:

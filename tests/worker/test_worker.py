@@ -1,6 +1,8 @@
 """Workers in one process: the arguments of handlers, and the outcome of what they return, raise or never end."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -276,6 +278,87 @@ async def test_a_worker_that_is_cancelled_stops_its_handlers_and_releases_their_
 
     async with finishing.background_worker(queue):
         assert (await wait_for_end(queue, made.job_id)).state is JobState.SUCCESS
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_when_all_tasks_are_cancelled_a_handler_has_not_cancelled_itself(
+    queue: onejob.Ledger, plain: bool, delivery: onejob.Delivery
+) -> None:
+    """As by the end of `asyncio.run`. A thread goes on, so the outcome of an at-most-once job is not known yet."""
+    app, started, go = App(), asyncio.Event(), threading.Event()
+    loop, was_cancelled = asyncio.get_running_loop(), list[bool]()
+
+    @app.job("t")
+    async def handle() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    @app.job("plain")
+    def handle_plain(ctx: Context) -> None:
+        loop.call_soon_threadsafe(started.set)
+        go.wait(60)
+        was_cancelled.append(ctx.cancelled)
+
+    made = await queue.submit("plain" if plain else "t", max_attempts=1, delivery=delivery)
+    worker = app.worker(queue, lease=timedelta(seconds=20))
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(30):
+        await started.wait()
+        attempts = [run.task for run in worker._runs.values() if run.task is not None]
+        for task in (*attempts, running):
+            task.cancel()
+        await asyncio.wait([*attempts, running])
+    go.set()
+    job = await queue.job(made.job_id)
+    if delivery == "at_least_once":
+        assert job.state is JobState.PENDING
+    elif plain:
+        assert job.state is JobState.RUNNING
+    else:
+        assert (job.state, job.error) == (JobState.FAILED, "the worker shut down before the attempt ended")
+    while plain and not was_cancelled:
+        await asyncio.sleep(0.01)
+    assert all(was_cancelled)
+
+
+async def test_a_handler_that_cancels_its_own_task_has_failed(queue: onejob.Ledger) -> None:
+    app = App()
+
+    @app.job("t")
+    async def handle() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(60)
+
+    job = await run_job(app, queue, "t", max_attempts=1)
+    assert (job.state, job.error) == (JobState.FAILED, "the handler cancelled itself")
+
+
+def test_a_script_that_closes_its_queue_before_its_worker_ends_soon(url: str) -> None:
+    """`asyncio.run` waits for all tasks; a report that can no longer be stored is not tried until the lease is over."""
+    script = """
+import asyncio, sys, onejob
+from datetime import timedelta
+
+app = onejob.App()
+started = asyncio.Event()
+
+@app.job("t")
+async def handle():
+    started.set()
+    await asyncio.sleep(60)
+
+async def main():
+    async with onejob.open(sys.argv[1]) as queue:
+        await queue.submit("t")
+        task = asyncio.create_task(app.worker(queue, lease=timedelta(hours=1)).run())
+        await started.wait()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", script, url], check=True, timeout=60)
 
 
 async def test_a_worker_that_is_stopped_and_cancelled_at_once_does_not_drain(queue: onejob.Ledger) -> None:

@@ -34,7 +34,7 @@ from onejob.core.slots import LIVE_STATES, Backfill, Reconcile, slots_and_cost_h
 from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.work import RETENTION_MS
 from onejob.engine import PAGE_MAX, Engine, ListDueFacts, ListFacts, ListJobs
-from onejob.errors import Unavailable
+from onejob.errors import Unknown
 
 SWEEP_PAGE_SIZE = 500
 SWEEP_ROUNDS_MAX = 200
@@ -269,7 +269,9 @@ async def purge_tenant(engine: Engine, tenant: str, progress: PurgeProgress) -> 
             await _purge_kind(engine, tenant, kind, progress)
         if progress.count == before:
             return
-    raise Unavailable("the tenant is still being used; revoke its credentials, then retry")
+    raise Unknown(
+        "the tenant is still being used, and some of its data is left; revoke its credentials, then purge again"
+    )
 
 
 async def _purge_kind(engine: Engine, tenant: str, kind: Kind, progress: PurgeProgress) -> None:

@@ -11,7 +11,16 @@ from onejob.core.facts import Job
 from onejob.core.identity import format_job_id, is_service_type
 from onejob.core.views import JobView
 from onejob.core.work import Resolution
-from onejob.errors import Invalid, LeaseLost, NotAllowed, NotFound, SubmissionRefused, WorkRefused
+from onejob.errors import (
+    Invalid,
+    LeaseLost,
+    NotAllowed,
+    NotFound,
+    SubmissionRefused,
+    Unavailable,
+    Unknown,
+    WorkRefused,
+)
 
 from .counts import CountsSnapshot
 from .paused_types import PausedType
@@ -103,6 +112,10 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
             except (Invalid, LeaseLost, NotFound, SubmissionRefused, WorkRefused) as error:
                 if len(errors) < BULK_ERRORS_MAX:
                     errors.append(f"{format_job_id(job.id)}: {error}")
+            except Unavailable as error:
+                if not changed:
+                    raise
+                raise Unknown(f"{changed} jobs were changed before the store failed ({error}); do it again") from error
         last = page.scanned_to or (page.items[-1].id if page.items else b"")
         return BulkResult(len(jobs), changed, errors, format_job_id(last) if page.more else None)
 

@@ -25,7 +25,7 @@ from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, EngineInfo, LedgerSettings
 from onejob.engines.batcher import Batcher, QueueStats
 from onejob.engines.gate import CacheStats, Gate
-from onejob.errors import OnejobError, Unavailable
+from onejob.errors import OnejobError, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
 
@@ -165,6 +165,12 @@ class Runtime:
         try:
             await purge_tenant(self.gate, caller.tenant, progress)
             at = await self._request_erasure()
+        except Unavailable as error:
+            if not progress.count:
+                raise
+            raise Unknown(
+                f"a part of the tenant's data was deleted, then the store failed ({error}); purge again"
+            ) from error
         finally:  # a purge that fails half-way has deleted something too
             audit.write_audit_record("purge", tenant=caller.tenant, actor=caller.actor, erased=progress.count)
         return PurgeResult(progress.count, to_utc(at + self.gate.info.erasure_ms))

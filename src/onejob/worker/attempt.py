@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
+FINAL_REPORT_SECONDS = 2.0
 # The last part of an attempt's time is reserved for reporting that it has timed out.
 _REPORT_TIME_SHARE = 0.05
 _MS = 1000
@@ -51,8 +52,10 @@ class AttemptReporter:
         describe: Callable[[BaseException], str],
         keep_messages: bool,
         threads_max: int,
+        is_shutting_down: Callable[[], bool],
         tracing: "Tracing | None" = None,
     ) -> None:
+        self.is_shutting_down = is_shutting_down
         self.tracing = tracing
         self.gate = gate
         self.ids = ids
@@ -261,6 +264,11 @@ class RunningAttempt:
         """The report of a handler that was stopped."""
         if self.task is not None:
             self.task.uncancel()
+        if self._stop_reason is None and self._reporter.is_shutting_down():
+            # All tasks were cancelled at once, as by the end of `asyncio.run`, which waits for them.
+            self._stop_reason = StopReason.SHUTDOWN
+            self.context.cancel()
+            self.lease_end = min(self.lease_end, asyncio.get_running_loop().time() + FINAL_REPORT_SECONDS)
         match self._stop_reason:
             case StopReason.TIMED_OUT:
                 return self._failed_command(StopReason.TIMED_OUT)

@@ -14,7 +14,7 @@ from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
 from onejob.ledger.workers import WorkerPresence
 
-from .attempt import AttemptReporter, RunningAttempt, StopReason
+from .attempt import FINAL_REPORT_SECONDS, AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat
 from .prefetch import Candidate, Prefetcher
 from .scheduler import Scheduler
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CONCURRENCY_DEFAULT = 10
 CONCURRENCY_MAX = 10_000
 DRAIN_DEFAULT = timedelta(seconds=20)
-FINAL_REPORT_SECONDS = 2.0
 _IDLE_SECONDS = 3600.0
 _PAUSE_FIRST = 0.1
 _PAUSE_MAX = 5.0
@@ -68,6 +67,8 @@ class Worker:
         self._runtime = queue.runtime
         self._runs: dict[bytes, RunningAttempt] = {}  # by job id and holder
         self._busy = 0  # handlers that are still running
+        self._task: asyncio.Task[Any] | None = None  # that runs `run`
+        self._earlier_cancellations = 0
         self._reporter = AttemptReporter(
             self._runtime.gate,
             ids=self._runtime.ids,
@@ -76,6 +77,7 @@ class Worker:
             describe=app.describe,
             keep_messages=app.keep_messages,
             threads_max=concurrency,
+            is_shutting_down=lambda: self._stopping or self._is_cancelled(),
             tracing=self._runtime.tracing,
         )
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
@@ -120,6 +122,9 @@ class Worker:
 
     async def run(self) -> None:
         """Claim and run jobs until `stop` is called. If it is cancelled, handlers are stopped at once and their jobs released."""
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._earlier_cancellations = self._task.cancelling()
         heartbeat = asyncio.create_task(self._heartbeat.beat())
         heartbeat.add_done_callback(self._on_heartbeat_exit)
         scheduler = asyncio.create_task(self._scheduler.run())
@@ -140,6 +145,10 @@ class Worker:
             heartbeat.cancel()
             self._prefetcher.close()
             self._reporter.close()
+
+    def _is_cancelled(self) -> bool:
+        """True if `run` itself was cancelled."""
+        return self._task is not None and self._task.cancelling() > self._earlier_cancellations
 
     def _on_heartbeat_exit(self, heartbeat: "asyncio.Task[None]") -> None:
         """Without heartbeats the leases of running handlers would expire."""
@@ -241,15 +250,12 @@ class Worker:
         if self._stopping:
             wait.close()
             return
-        task = asyncio.current_task()
-        assert task is not None
-        cancellations = task.cancelling()
         self._idle_task = asyncio.create_task(wait)
         try:
             await self._idle_task
         except asyncio.CancelledError:
-            if task.cancelling() > cancellations:
-                raise  # `run` itself was cancelled, not only the wait by `stop`
+            if self._is_cancelled():
+                raise  # not only the wait by `stop`
         finally:
             self._idle_task = None
 
