@@ -69,17 +69,7 @@ class Worker:
         self._busy = 0  # handlers that are still running
         self._task: asyncio.Task[Any] | None = None  # that runs `run`
         self._earlier_cancellations = 0
-        self._reporter = AttemptReporter(
-            self._runtime.gate,
-            ids=self._runtime.ids,
-            actor=str(Actor.system(name)),
-            retention_ms=self._runtime.retention_ms,
-            describe=app.describe,
-            keep_messages=app.keep_messages,
-            threads_max=concurrency,
-            is_shutting_down=lambda: self._stopping or self._is_cancelled(),
-            tracing=self._runtime.tracing,
-        )
+        self._reporter = self._build_reporter(app, name)
         self._heartbeat = Heartbeat(self._runtime.gate, self._runs.values(), lease_seconds=self._lease_ms / 1000)
         self._prefetcher = Prefetcher(self._runtime.claims)
         self._scheduler = Scheduler(tuple(app.schedules.values()), queue, tenant=self._tenant)
@@ -87,6 +77,19 @@ class Worker:
         self._capacity_freed = asyncio.Event()
         self._stopping = False
         self._idle_task: asyncio.Task[None] | None = None
+
+    def _build_reporter(self, app: "App", name: str) -> AttemptReporter:
+        return AttemptReporter(
+            self._runtime.gate,
+            ids=self._runtime.ids,
+            actor=str(Actor.system(name)),
+            retention_ms=self._runtime.retention_ms,
+            describe=app.describe,
+            keep_messages=app.keep_messages,
+            threads_max=self._concurrency,
+            is_shutting_down=lambda: self._stopping or self._is_cancelled(),
+            tracing=self._runtime.tracing,
+        )
 
     def _build_presence(self, name: str) -> WorkerPresence:
         return WorkerPresence(
