@@ -98,7 +98,7 @@ def reserve_forgotten_by_the_next_attempt() -> Iterator[Components]:
     """Ours: a reserve was executed, taken over and answered with in-progress; then asking again failed: "nothing was done"."""
 
     class Forgetful(Gate):
-        def _choose_reply(self, in_progress: Any, last: Any) -> Any:
+        def _keep_in_progress(self, in_progress: Any, last: Any) -> Any:
             return last
 
     yield with_components(gate=Forgetful)

@@ -686,9 +686,11 @@ class Gate:
             asked: ReplyFuture = asyncio.get_running_loop().create_future()
             self._ask_engine(Pending(command, asked, self._on_submit_reply))
             (reply,) = await collect_results([asked])
-        return self._choose_reply(in_progress, reply)
+        return self._keep_in_progress(in_progress, reply)
 
-    def _choose_reply(self, in_progress: InProgress | None, last: AnyReply | BaseException) -> AnyReply | BaseException:
+    def _keep_in_progress(
+        self, in_progress: InProgress | None, last: AnyReply | BaseException
+    ) -> AnyReply | BaseException:
         """The last reply, unless it says that nothing was done.
 
         A reserve whose reply is lost is repeated. If its lease has expired by then, and another caller has taken the key

@@ -242,7 +242,7 @@ def _checked_options(
     return type, scope, _parse_delivery(delivery), priority, _checked_int("max_attempts", max_attempts, 1, ATTEMPTS_MAX)
 
 
-_PLAIN_SCOPES = (str, NoneType)  # others may be equal to a scope that they are not
+_PLAIN_SCOPES = (str, NoneType)  # an instance of a subclass may be equal to another text
 # Typed, because 1 == True == 1.0, and only the first is a number of attempts.
 _remembered_options = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
 
@@ -254,7 +254,7 @@ def _checked_options_cached(submission: Submission) -> tuple[str, str, Delivery,
         return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
     try:
         return _remembered_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
-    except TypeError:  # a number that is none and cannot be hashed
+    except TypeError:  # the priority or the number of attempts is something that cannot be hashed
         return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PAUSE_FIRST = 0.02
 PAUSE_MAX = 1.0
-FINAL_REPORT_SECONDS = 2.0
+FINAL_REPORT_SECONDS = 2.0  # for reports at a shutdown
 # The last part of an attempt's time is reserved for reporting that it has timed out.
 _REPORT_TIME_SHARE = 0.05
 _MS = 1000

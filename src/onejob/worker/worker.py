@@ -258,7 +258,7 @@ class Worker:
             await self._idle_task
         except asyncio.CancelledError:
             if self._is_cancelled():
-                raise  # not only the wait by `stop`
+                raise  # else `stop` has cancelled the wait
         finally:
             self._idle_task = None
 
