@@ -108,7 +108,10 @@ async def test_only_active_reservations_are_counted(engine: PostgresEngine, oper
 
 
 async def test_the_views_begin_with_the_seeds_columns(engine: PostgresEngine, operator: Any) -> None:
-    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position"
+    columns = (
+        "SELECT column_name FROM information_schema.columns "
+        "WHERE table_schema = 'public' AND table_name = $1 ORDER BY ordinal_position"
+    )
     for view, first in (
         ("idempotency_keys", ["idempotency_key", "job_id", "user_id", "created_at", "expires_at"]),
         ("job_reservations", ["reservation_id", "user_id", "created_at", "expires_at", "consumed"]),

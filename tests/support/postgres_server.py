@@ -37,6 +37,13 @@ INSERT INTO test_clock SELECT 0 WHERE NOT EXISTS (SELECT FROM test_clock);
 CREATE OR REPLACE FUNCTION onejob_now() RETURNS double precision LANGUAGE sql VOLATILE
     RETURN (SELECT ms FROM public.test_clock)
 """
+_DROP_OTHER_SCHEMAS = """
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^(pg_.*|information_schema|public)$' LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', name);
+    END LOOP;
+END $$
+"""
 
 
 class Server:
@@ -161,7 +168,7 @@ class SharedDatabase:
 
     def empty(self) -> None:
         names = ("record", "job", "attachment", "stream", "usage", "policy", "memo")
-        self.call("; ".join(f"DELETE FROM {name}" for name in names))
+        self.call("; ".join([*(f"DELETE FROM {name}" for name in names), _DROP_OTHER_SCHEMAS]))
 
     def release_clock(self) -> None:
         self.call(self._clock)
