@@ -55,10 +55,11 @@ def send_every_kind_of_request(server: Server, credential: str) -> None:
 def log_output(
     request: pytest.FixtureRequest, shared_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
-    """The output of a server for these requests."""
-    credential = create_api_key("--engine", shared_url, "--tenant", request.param)
+    """The output of a server for these requests, of a tenant that has no jobs yet."""
+    folder = tmp_path_factory.mktemp("logs")
+    credential = create_api_key("--engine", shared_url, "--tenant", f"{request.param}-{folder.name}")
     asked = f'{engine_line(shared_url)}auth = true\nlog_requests = "all"\nlog_format = "{request.param}"'
-    with run_server(tmp_path_factory.mktemp("logs"), asked) as server:
+    with run_server(folder, asked) as server:
         send_every_kind_of_request(server, credential)
         metrics = server.ask("GET", "/metrics", authorization=f"Bearer {credential}").content.decode()
         assert server.stop() == 0
