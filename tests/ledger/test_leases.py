@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 import onejob
+from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.replies import Reason
 from onejob.core.states import JobState
-from onejob.errors import LeaseLost, SubmissionRefused, Unavailable, Unknown
-from onejob.ledger.leases import LeaseRenewal, run_under_lease, run_while_renewing
+from onejob.errors import (
+    Invalid,
+    LeaseLost,
+    SubmissionInProgress,
+    SubmissionRefused,
+    SubmissionRejected,
+    Unavailable,
+    Unknown,
+)
+from onejob.ledger.leases import FinalRejection, LeaseRenewal, run_under_lease, run_while_renewing
 from tests.http.endpoints.cloud_service import wait_until
 
 RANDOM = bytes(range(16))
@@ -234,6 +244,96 @@ async def test_work_does_not_begin_when_its_lease_is_over(ledger: onejob.Ledger)
     with pytest.raises(LeaseLost):
         await run_under_lease(ledger, held, work)
     assert not began
+
+
+class Outage:
+    """A ledger whose commands on held keys fail while it lasts."""
+
+    def __init__(self, ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_on = False
+        self.failures = 0
+        for name in ("commit", "reject", "fail", "renew"):
+            monkeypatch.setattr(ledger, name, self._failing(getattr(ledger, name)))
+
+    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*arguments: Any) -> Any:
+            if self.is_on:
+                self.failures += 1
+                raise Unavailable("the store is away: nothing was done; retry")
+            return await method(*arguments)
+
+        return call
+
+    async def work(self, _: LeaseRenewal) -> bytes:
+        self.is_on = True
+        return b"done"
+
+    async def reject(self, _: LeaseRenewal) -> bytes:
+        self.is_on = True
+        raise FinalRejection(b"no")
+
+
+async def test_an_outage_after_the_work_does_not_release_its_key(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(ledger, monkeypatch)
+    running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), outage.work))
+    await wait_until(lambda: outage.failures > 6)
+    outage.is_on = False
+    assert (await running).receipt == b"done"
+
+
+async def test_an_outage_after_a_final_rejection_does_not_release_its_key(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(ledger, monkeypatch)
+    running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), outage.reject))
+    await wait_until(lambda: outage.failures > 6)
+    outage.is_on = False
+    with pytest.raises(FinalRejection):
+        await running
+    with pytest.raises(SubmissionRejected):
+        await hold_key(ledger)
+
+
+async def replay(ledger: onejob.Ledger) -> onejob.Receipt:
+    while True:
+        with suppress(SubmissionInProgress):
+            receipt = await ledger.check_or_reserve("train", {"a": 1}, idempotency_key="k")
+            assert isinstance(receipt, onejob.Receipt)
+            return receipt
+        await asyncio.sleep(0.01)
+
+
+async def test_a_cancelled_caller_does_not_release_the_key_of_work_that_is_done(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(ledger, monkeypatch)
+    running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), outage.work))
+    await wait_until(lambda: outage.failures > 0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    outage.is_on = False
+    async with asyncio.timeout(20):
+        assert (await replay(ledger)).receipt == b"done"
+
+
+async def test_an_outage_until_the_lease_is_over_leaves_the_outcome_unknown(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage(ledger, monkeypatch)
+    with pytest.raises(Unknown, match="the work has ended"):
+        await run_under_lease(ledger, await hold_key(ledger, lease=timedelta(seconds=1)), outage.work)
+
+
+async def test_a_receipt_that_cannot_be_stored_releases_the_key(ledger: onejob.Ledger) -> None:
+    async def work(_: LeaseRenewal) -> bytes:
+        return bytes(INPUT_BYTES_MAX + 1)
+
+    with pytest.raises(Invalid):
+        await run_under_lease(ledger, await hold_key(ledger, lease=timedelta(hours=1)), work)
+    await hold_key(ledger)
 
 
 async def test_a_lease_counts_from_after_the_wait_for_another_holder(url: str) -> None:

@@ -56,7 +56,6 @@ _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # as shells say it
 
 _FORMAT = 1
 _POLL_FIRST_SECONDS, _POLL_SECONDS_MAX = 0.1, 1.0
-_COMMIT_PAUSE_SECONDS = 0.5
 _COPY_SECONDS_MAX = 2.0  # of output that the command's own children may still write
 _CHUNK_BYTES = 64 << 10
 _FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -288,13 +287,11 @@ async def _run_held(ledger: Ledger, held_key: HeldKey, child: CommandProcess, op
         await settle_with_retries(lambda: ledger.commit(held_key, receipt))
         return unknown
 
-    async def work(renewal: LeaseRenewal) -> bytes:
+    async def work(_: LeaseRenewal) -> bytes:
         outcome = await child.run()
         if outcome.exit_code and not (options.keep_failures or options.at_most_once):
             raise _NotKept
-        receipt = msgpack.encode(outcome)
-        await _commit_while_held(ledger, renewal, receipt)
-        return receipt
+        return msgpack.encode(outcome)
 
     try:
         await run_under_lease(ledger, held_key, work)
@@ -307,18 +304,6 @@ async def _run_held(ledger: Ledger, held_key: HeldKey, child: CommandProcess, op
         print_error(f"the command has ended, but that could not be stored ({error}); a repetition {then} again")
     assert child.outcome is not None
     return child.outcome
-
-
-async def _commit_while_held(ledger: Ledger, renewal: LeaseRenewal, receipt: bytes) -> None:
-    """Commit, for as long as the lease is renewed or lasts; committing once more afterwards changes nothing."""
-    while True:
-        try:
-            await ledger.commit(renewal.held_key, receipt)
-            return
-        except OnejobError as error:
-            if not error.retryable:
-                raise
-        await asyncio.sleep(_COMMIT_PAUSE_SECONDS)
 
 
 def _decode(receipt: bytes) -> RunOutcome:

@@ -20,12 +20,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
 from onejob.core.states import ENDED_STATES
 from onejob.core.views import HeldKey, Receipt
-from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError
+from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknown
 
 from . import Ledger
 from .held_keys import PreparedKeyHeld
@@ -39,11 +40,13 @@ RENEWAL_PAUSE_SECONDS_MAX = 5.0  # however long the lease: renewals show others 
 JITTER = 0.2
 SETTLE_ATTEMPTS_MAX = 5
 PAUSE_FIRST = 0.02
+SETTLE_PAUSE_SECONDS_MAX = 1.0
 
 log = logging.getLogger("onejob")
 
 # The event loop keeps only weak references to tasks.
 _orphaned_tasks: set[asyncio.Task[Any]] = set()
+_settling_tasks: set[asyncio.Task[Any]] = set()
 
 
 class LeaseRenewal:
@@ -59,12 +62,37 @@ class LeaseRenewal:
         """When the lease ends unless it is renewed again."""
         return self.held_key.lease_until
 
+    async def run(self, work: Coroutine[Any, Any, T], *, is_settling: bool = False) -> T:
+        """Run work while the lease is renewed. Work that has ended is settled whether or not its job was cancelled."""
+        return await run_while_renewing(
+            work,
+            self.renew if is_settling else self._renew_unless_job_has_ended,
+            interval_seconds=_renewal_interval_seconds(self.held_key.lease_ms),
+            jitter_seed=self.held_key.holder,
+            lease_end=self.held_key.lease_end,
+        )
+
+    async def commit(self, receipt: bytes) -> Receipt:
+        return await self._ledger.commit(self.held_key, receipt)
+
+    async def reject(self, receipt: bytes) -> Receipt:
+        return await self._ledger.reject(self.held_key, receipt)
+
+    async def fail(self, error: BaseException) -> None:
+        """Release the key for another attempt. If this fails, it becomes free when its lease expires."""
+        with suppress(OnejobError):
+            await self._ledger.fail(self.held_key, describe_error(error))
+
     async def renew(self) -> float:
         """Renew the lease; returns when it ends, on the clock of the event loop."""
         self.held_key = await self._ledger.renew(self.held_key)
+        return self.held_key.lease_end
+
+    async def _renew_unless_job_has_ended(self) -> float:
+        lease_end = await self.renew()
         if self.held_key.job_id and await self._job_has_ended():
             raise _JobEnded
-        return self.held_key.lease_end
+        return lease_end
 
     async def _job_has_ended(self) -> bool:
         try:
@@ -103,37 +131,60 @@ async def run_under_lease(
 ) -> Receipt:
     """Run work under a held key, then commit the key with the returned bytes.
 
-    A failure releases the key for another attempt; FinalRejection rejects it.
+    A failure releases the key for another attempt; FinalRejection rejects it. Once the work has ended, an outage of the store,
+    or a cancelled caller, does not release the key: settling it is retried for as long as the lease can be renewed.
     """
     renewal = LeaseRenewal(ledger, held_key)
     if asyncio.get_running_loop().time() >= held_key.lease_end:
         raise _lease_expired()
+    rejection: FinalRejection | None = None
     try:
-        receipt = await run_while_renewing(
-            work(renewal),
-            renewal.renew,
-            interval_seconds=_renewal_interval_seconds(held_key.lease_ms),
-            jitter_seed=held_key.holder,
-            lease_end=held_key.lease_end,
-        )
-        return await settle_with_retries(lambda: ledger.commit(renewal.held_key, receipt))
+        settle = partial(renewal.commit, await renewal.run(work(renewal)))
     except _JobEnded:
         # The commit makes submissions of this key answer with the cancelled job.
-        return await settle_with_retries(lambda: ledger.commit(renewal.held_key))
-    except FinalRejection as rejection:
-        receipt = rejection.receipt
-        await settle_with_retries(lambda: ledger.reject(renewal.held_key, receipt))
-        raise
+        settle = partial(renewal.commit, b"")
+    except FinalRejection as error:
+        rejection = error
+        settle = partial(renewal.reject, error.receipt)
     except LeaseLost:
         raise
     except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
         renewal.is_over = True
-        # If this fails, the key becomes free when its lease expires.
-        with suppress(OnejobError):
-            await ledger.fail(renewal.held_key, describe_error(error))
+        await renewal.fail(error)
         raise
     finally:
         renewal.is_over = True
+    settled = await _settle_while_held(renewal, settle)
+    if rejection is not None:
+        raise rejection
+    return settled
+
+
+async def _settle_while_held(renewal: LeaseRenewal, settle: Callable[[], Coroutine[Any, Any, Receipt]]) -> Receipt:
+    settling = asyncio.create_task(renewal.run(_settle_until_stored(renewal, settle), is_settling=True))
+    _settling_tasks.add(settling)
+    settling.add_done_callback(_settling_tasks.discard)
+    try:
+        return await asyncio.shield(settling)
+    except LeaseExpired as error:
+        raise Unknown(
+            "the work has ended, but the store could not be reached to record it before the lease expired; "
+            "a repetition may run it again"
+        ) from error
+
+
+async def _settle_until_stored(renewal: LeaseRenewal, settle: Callable[[], Coroutine[Any, Any, Receipt]]) -> Receipt:
+    for attempt in count():
+        try:
+            return await settle()
+        except LeaseLost:
+            raise
+        except OnejobError as error:
+            if not error.retryable:  # such as a receipt that is too large
+                await renewal.fail(error)
+                raise
+        await asyncio.sleep(min(PAUSE_FIRST * 2**attempt, SETTLE_PAUSE_SECONDS_MAX))
+    raise AssertionError
 
 
 class RenewalTimer:
