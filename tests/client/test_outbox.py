@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 import onejob
 from onejob.client.flow import RetryPolicy
+from onejob.client.models import ReceiptModel
 from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
@@ -49,6 +51,43 @@ def outbox_client(server: ServeProcess, quick_retry: RetryPolicy, path: Path) ->
 def pending(client: onejob.Client) -> list[str]:
     assert client.outbox is not None
     return client.outbox.pending()
+
+
+SUBMIT = """
+import sys
+import onejob
+
+url, path, scope = sys.argv[1:]
+with onejob.Client(url, retry=onejob.RetryPolicy(deadline=1), outbox=path) as client:
+    try:
+        print(client.submit("charge", {"order": 1}, scope=scope).outcome)
+    except onejob.OnejobError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(("fault", "told"), [(PASS, "created"), (LOSE, "AmbiguousOutcome")])
+def test_a_disk_that_is_full_after_the_request_does_not_change_the_outcome(
+    server: ServeProcess, path: Path, scope: str, fault: NetworkFault, told: str
+) -> None:
+    def fill_disk(key: str, attempt: int) -> NetworkFault:
+        if child.poll() is not None:
+            return PASS
+        wal_size = path.with_name(f"{path.name}-wal").stat().st_size
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (wal_size, wal_size))
+        return fault
+
+    with run_faulty_proxy(server.port, fill_disk) as proxy:
+        command = [sys.executable, "-c", SUBMIT, proxy.url, str(path), scope]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, err = child.communicate(timeout=60)
+        with onejob.Client(proxy.url, outbox=path) as client:
+            (resumed,) = client.resume()
+            assert isinstance(resumed.receipt, ReceiptModel)
+            assert resumed.receipt.outcome == "replayed"
+            assert client.resume() == []
+    assert out.strip() == told
+    assert "resume() will send" in err
 
 
 def test_the_outbox_is_readable_by_its_owner_only(path: Path) -> None:

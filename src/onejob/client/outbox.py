@@ -8,6 +8,7 @@
    an empty file is damaged too: counting again from 1 would give other submissions the same numbers.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,7 @@ CREATE TABLE intent (
 CREATE UNIQUE INDEX intent_key ON intent (scope, key);
 CREATE UNIQUE INDEX intent_number ON intent (scope) WHERE sequence > 0;
 """
+log = logging.getLogger("onejob.client")
 
 MakeCall = Callable[[IdempotencyKey], Call[Any]]
 
@@ -149,7 +151,7 @@ class Outbox:
 
     def settle(self, intent: Intent, *, executed: bool = True) -> None:
         """Delete a row after a definite response. A sequence number that was not executed is free again."""
-        with self._write_transaction():
+        with self._log_failure(), self._write_transaction():
             self._db.execute("DELETE FROM intent WHERE id = ?", (intent.id,))
             name = f"scope {intent.scope}"
             if intent.sequence and not executed and self._read_counter(name) == intent.sequence:
@@ -157,7 +159,7 @@ class Outbox:
 
     def release(self, intent: Intent) -> None:
         """End the lease of a row without a definite response, so that `claim` returns it."""
-        with self._write_transaction():
+        with self._log_failure(), self._write_transaction():
             self._db.execute("UPDATE intent SET held_until = 0 WHERE id = ? AND holder = ?", (intent.id, self._holder))
 
     def pending(self) -> list[str]:
@@ -230,6 +232,18 @@ class Outbox:
 
     def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
+
+    @contextmanager
+    def _log_failure(self) -> Iterator[None]:
+        """For updates after the call was sent: that the file cannot be written does not change how the call ended.
+
+        The row stays, and `resume` sends the same bytes again, which creates no second job.
+        """
+        try:
+            yield
+        except (StoreRefused, Unavailable) as error:
+            cause = error.__cause__ or error
+            log.warning("%s cannot be written (%s): resume() will send a submission again", self._path, cause)
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
