@@ -5,6 +5,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connections, transaction
 from django.http import Http404, JsonResponse
 from django.test import Client, override_settings
@@ -208,3 +209,42 @@ def test_a_ledger_elsewhere_cannot_be_part_of_a_transaction(client: Client, serv
     serve(view)
     assert pay(client).status_code == 500
     assert runs == []
+
+
+@once
+def pay_plainly(request: Any) -> Any:
+    write("INSERT INTO payment VALUES (7)")
+    return JsonResponse({"paid": True}, status=201)
+
+
+class PayPlainly(APIView):
+    @once
+    def post(self, request: Any) -> Any:
+        write("INSERT INTO payment VALUES (7)")
+        return Response({"paid": True}, status=201)
+
+
+@pytest.mark.parametrize("view", [pay_plainly, PayPlainly.as_view()])
+def test_a_view_in_a_transaction_is_settled_after_the_commit(
+    shop: Client, serve: Serve, monkeypatch: pytest.MonkeyPatch, view: Any
+) -> None:
+    monkeypatch.setitem(connections.settings["ledger"], "ATOMIC_REQUESTS", True)
+    serve(view)
+    with override_settings(ONEJOB=settings.ONEJOB | {"RULES": ["POST /elsewhere"]}):
+        write("INSERT INTO payment VALUES (7)")
+        assert pay(shop).status_code == 500  # the second one violates a deferred constraint, at the commit
+        write("DELETE FROM payment")
+        answers = pay(shop), pay(shop)
+        assert [(one.status_code, "Idempotent-Replayed" in one) for one in answers] == [(201, False), (201, True)]
+    assert payments() == 1
+
+
+def test_a_view_in_a_transaction_needs_the_middleware(
+    shop: Client, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(connections.settings["ledger"], "ATOMIC_REQUESTS", True)
+    serve(pay_plainly)
+    with override_settings(MIDDLEWARE=[]):
+        assert [pay(shop).status_code for _ in range(2)] == [500, 500]
+    assert "put onejob.django.IdempotencyMiddleware into MIDDLEWARE" in caplog.text
+    assert payments() == 0

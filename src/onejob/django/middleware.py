@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig
 from django.http import HttpResponse
 from django.http.request import RawPostDataException, UnreadablePostError
 
@@ -21,7 +21,9 @@ from onejob.middleware.wsgi import BODY_ENDED_EARLY, request_headers, stated_len
 
 from .ledger import get_layer
 
-# The attribute of a request whose key is held, and of a view that is decorated with `once`.
+# The attributes of a request that went through the middleware, of one whose key is held, and of a view that is
+# decorated with `once`.
+_IS_SETTLED_OUTSIDE = "onejob_middleware"
 HELD = "onejob_held"
 IS_ONCE = "onejob_once"
 
@@ -36,6 +38,7 @@ class DjangoIdempotencyMiddleware:
         self._layer = get_layer()
 
     def __call__(self, request: Any) -> Any:
+        setattr(request, _IS_SETTLED_OUTSIDE, True)
         try:
             response = self._get_response(request)
         except BaseException:
@@ -61,6 +64,18 @@ class DjangoIdempotencyMiddleware:
             setattr(request, HELD, acquired)
             return None
         return acquired
+
+
+def leave_to_middleware(request: Any, held: BlockingRequest) -> None:
+    """Let the middleware settle a key with the response that it gets."""
+    request = getattr(request, "_request", request)  # that of REST framework wraps Django's
+    if not getattr(request, _IS_SETTLED_OUTSIDE, False):
+        held.release()
+        raise ImproperlyConfigured(
+            "@once runs inside of a transaction, whose commit may still fail after the view: nothing was done; "
+            "put onejob.django.IdempotencyMiddleware into MIDDLEWARE, or use @once(atomic=True)"
+        )
+    setattr(request, HELD, held)
 
 
 def acquire_key(request: Any, layer: BlockingLayer, rule: Rule) -> "BlockingRequest | HttpResponse | None":

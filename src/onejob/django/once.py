@@ -2,6 +2,9 @@
 
 With `atomic=True` the key is settled in the view's own transaction: what the view has written and the answer to its key are
 one commit. Nothing else is safe from a process that dies between the commit and the answer.
+
+Without it, a view that runs inside of a transaction, such as that of `ATOMIC_REQUESTS`, is not done when it returns: the
+commit may still fail. Its key is settled by the middleware, which runs outside.
 """
 
 import logging
@@ -13,7 +16,7 @@ from typing import Any, TypeVar
 
 from django.core.exceptions import BadRequest, ImproperlyConfigured, SuspiciousOperation
 from django.core.handlers.exception import response_for_exception
-from django.db import transaction
+from django.db import connections, transaction
 from django.http import Http404
 from django.http.multipartparser import MultiPartParserError
 from msgspec import Struct
@@ -25,7 +28,16 @@ from onejob.middleware.problems import unavailable_response
 from onejob.middleware.rules import SAFE_METHODS, IdempotencyRules, Need, Rule, expires_header
 
 from .ledger import get_layer, inside, ledger_database
-from .middleware import HELD, IS_ONCE, acquire_key, add_headers, receipt_of, settle_response, to_http_response
+from .middleware import (
+    HELD,
+    IS_ONCE,
+    acquire_key,
+    add_headers,
+    leave_to_middleware,
+    receipt_of,
+    settle_response,
+    to_http_response,
+)
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -80,12 +92,21 @@ def _run_once(run: "_ViewRun", rule: Rule, *, atomic: bool) -> Any:
         return run.call() if held is None else held
     if using:
         return _respond_in_transaction(run, held, layer.rules, using)
+    if _is_in_transaction():
+        leave_to_middleware(run.request, held)
+        return run.call()
     try:
         response = run.respond()
     except BaseException:
         held.release()
         raise
     return settle_response(held, layer.rules, response)
+
+
+def _is_in_transaction() -> bool:
+    """True if what the view writes is committed after it has returned. The transaction of a `TestCase` never is."""
+    blocks = [block for connection in connections.all(initialized_only=True) for block in connection.atomic_blocks]
+    return any(not getattr(block, "_from_testcase", False) for block in blocks)
 
 
 def _respond_in_transaction(run: "_ViewRun", held: BlockingRequest, rules: IdempotencyRules, using: str) -> Any:

@@ -97,7 +97,7 @@ class _WsgiExchange:
             rest = self._collect(parts)
         except BaseException:
             _close(parts)
-            if not self._is_settled:
+            if not self._held.is_settled:  # nor is being settled: a release could overtake that
                 self._held.release()
             raise
         if self._refusal is not None:
