@@ -30,7 +30,7 @@ from django.test import override_settings
 with override_settings(ONEJOB={"LEDGER": sys.argv[1], "APP": "tests.django.test_tasks:jobs"}):
     call_command("onejob_worker", "--json")
 """
-jobs = onejob.App()
+jobs = onejob.App(keep_messages=False)
 
 
 @jobs.job("greet")
@@ -40,6 +40,14 @@ def greet(name: str) -> str:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     return f"hello {name}"
+
+
+@jobs.job("refuse")
+def refuse() -> None:
+    raise LookupError("a secret")
+
+
+jobs.every("0 0 * * *", "greet", "everybody", name="nightly")
 
 
 @contextmanager
@@ -72,7 +80,7 @@ def test_the_worker_runs_tasks_and_jobs(ledger_setting: dict[str, Any], tmp_path
     assert added.id == again.id
     assert added.status == "READY"
     tried, failed = tasks.attempt.enqueue(), tasks.fail.enqueue()
-    greeted = get_ledger().submit("greet", "ann").job_id
+    greeted, refused = get_ledger().submit("greet", "ann").job_id, get_ledger().submit("refuse").job_id
     with run_worker(ledger_setting["LEDGER"], tmp_path):
         assert finished(added).return_value == 3
         assert finished(tried).return_value == 2
@@ -82,6 +90,9 @@ def test_the_worker_runs_tasks_and_jobs(ledger_setting: dict[str, Any], tmp_path
         assert failed.errors[0].exception_class is LookupError
         with pytest.raises(ValueError, match="failed"):
             _ = failed.return_value
+        assert get_ledger().wait(refused, 20).state == "failed"
+        assert not get_ledger().failures(refused)  # no message is kept
+        assert [schedule.name for schedule in get_ledger().schedules()] == ["nightly"]
     assert (tmp_path / "notes").read_text().splitlines().count("add 1 2") == 1
 
 

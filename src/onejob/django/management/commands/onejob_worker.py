@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from typing import Any
 
@@ -40,14 +41,14 @@ class WorkerCommand(BaseCommand):
 
 
 def build_app(app: App) -> App:
-    """The handlers of an app and those of Django's tasks, with database connections as in a request."""
+    """The app with the handlers of Django's tasks too, with database connections as in a request."""
     try:
         from onejob.django.tasks import task_handlers
     except ImportError:  # a Django without tasks
         handlers = dict(app.handlers)
     else:
         handlers = task_handlers() | app.handlers
-    built = App(describe=app.describe)
+    built = copy(app)
     built.handlers = {type: _with_fresh_connections(handler) for type, handler in handlers.items()}
     return built
 
