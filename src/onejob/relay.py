@@ -37,7 +37,7 @@ from onejob.ledger.parse import Submission
 
 TABLE_DEFAULT: Final = "onejob_outbox"
 WINDOW: Final = timedelta(days=30)
-# The clock of this machine may be wrong by this much between the first try and the last.
+# The clocks of two relays, or one clock at two times, may differ by this much.
 _MARGIN: Final = timedelta(hours=1)
 PAGE_ROWS: Final = 500
 ERROR_CHARS_MAX: Final = 500
@@ -191,9 +191,7 @@ class Relay:
             return self._fail(row, str(error))
         if row.first_tried_at is None:
             self.outbox.mark_tried(row, now_ms)
-        elif not isinstance(row.first_tried_at, int) or not 0 <= now_ms - row.first_tried_at < (
-            WINDOW - _MARGIN
-        ) // timedelta(milliseconds=1):
+        elif not _is_in_window(row.first_tried_at, now_ms):
             return self._fail(
                 row,
                 "first tried about 30 days ago or in the future, so that its key may be forgotten; see whether its job "
@@ -216,6 +214,13 @@ class Relay:
         log.error("row %s is not sent again: %s", row.id, reason)
         self.outbox.mark_failed(row, reason)
         return RelayCounts(failed=1)
+
+
+def _is_in_window(first_tried_at: object, now_ms: int) -> bool:
+    """True if the ledger certainly remembers the key of a row that was first tried then, by the clock of any relay."""
+    if not isinstance(first_tried_at, int):
+        return False
+    return -_MARGIN <= timedelta(milliseconds=now_ms - first_tried_at) < WINDOW - _MARGIN
 
 
 class Refusal(Enum):
