@@ -228,6 +228,15 @@ def test_the_command_imports_from_any_line_and_reports_rejects(on_engine: Comman
 
 
 @pytest.mark.usefixtures("clean_environment")
+def test_a_line_that_is_not_utf_8_is_reported_among_the_rejects(on_engine: CommandRunner, tmp_path: Path) -> None:
+    (tmp_path / "keys.csv").write_bytes(b"idempotency_key,job_id,scope\na,1,t\nb\xff,2,t\nc,3,t\n")
+    ran = on_engine("import", "keys.csv", "--rejects", str(tmp_path / "rejects.jsonl"), "--json")
+    assert (ran.code, ran.json["counts"]["stored"], ran.json["counts"]["invalid"]) == (2, 2, 1)
+    (rejected,) = (tmp_path / "rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.decode(rejected)["idempotency_key"] == "b\\udcff"
+
+
+@pytest.mark.usefixtures("clean_environment")
 async def test_the_recipe_for_a_table_of_keys_works_as_printed(postgres_url: str, tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs" / "import.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
 from msgspec import Struct, json
@@ -355,6 +355,8 @@ def parse_window_ms(window: timedelta) -> int:
 
 
 def encode_result(result: LineResult) -> str:
-    """A result as a line of JSON: the key with its outcome."""
-    key: dict[str, Any] = {} if result.key is None else json.decode(json.encode(result.key))
-    return json.encode({"line": result.line, "outcome": result.outcome, "reason": result.reason, **key}).decode()
+    """A result as a line of JSON: the key with its outcome. A byte of the file that was not UTF-8 is written as \\udcff."""
+    given = {} if result.key is None else {name: text for name, text in asdict(result.key).items() if text}
+    texts = {"outcome": result.outcome, "reason": result.reason, **given}
+    encodable = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
+    return json.encode({"line": result.line, **encodable}).decode()
