@@ -12,8 +12,9 @@ and the two headers of earlier versions are sent as well:
     Onejob-Signature:  t=<unix seconds>,v1=<hex of HMAC-SHA256 over "<t>.<body>">
 
 A secret is `whsec_` and a key in base64. The key of webhook-signature is these bytes; that of Onejob-Signature, and of
-both for a secret of an earlier version without the prefix, is the text of the secret. After a rotation there are two
-`v1`, one for each secret, so that receivers can switch to the new one in between.
+both for a secret of an earlier version without the prefix, is the text of the secret. After a rotation there is a `v1` for
+each of the last three secrets, so that receivers can switch to the new one in between. Three, because a rotation whose
+answer was lost is repeated: the secret that receivers know is the third then.
 """
 
 import binascii
@@ -26,12 +27,14 @@ from msgspec import Struct, json
 
 from . import audit
 from .clock import SystemClock
-from .core.credentials import ABSENT, LookUpPolicy, SetPolicy
+from .core.credentials import ABSENT, LookUpPolicy
+from .core.facts import Policy
 from .core.identity import decode_base64url, policy_id
 from .core.replies import Missing, PolicyFound
 from .engine import Engine
 from .ids import Ids
 from .ledger.base import LedgerBase
+from .ledger.policies import change_policy, decode_body, try_set_policy
 from .ledger.present import to_exception
 
 ID_HEADER: Final = "webhook-id"
@@ -42,7 +45,7 @@ DELIVERY_HEADER: Final = "Onejob-Delivery"
 SIGNATURE_HEADER: Final = "Onejob-Signature"
 TOLERANCE_SECONDS: Final = 300.0
 POLICY_NAME: Final = "webhook"
-SECRETS_MAX = 2
+SECRETS_MAX = 3
 _SIGNATURE_CHARS_MAX = 1000
 _TIMESTAMP_DIGITS_MAX = 15
 
@@ -126,8 +129,8 @@ async def load_or_create_secrets(engine: Engine, tenant: str, ids: Ids, *, actor
     if secrets := await load_secrets(engine, tenant):
         return secrets
     created = (_new_secret(ids),)
-    (reply,) = await engine.execute([_set_secrets(tenant, created, expected_version=ABSENT)])
-    if isinstance(reply, PolicyFound):
+    body = json.encode(StoredSecrets(created))
+    if await try_set_policy(engine, tenant, POLICY_NAME, body, expected_version=ABSENT) is not None:
         audit.write_audit_record("webhook-secret", tenant=tenant, actor=actor)
         return created
     return await load_secrets(engine, tenant)  # another process was faster
@@ -137,27 +140,19 @@ def _new_secret(ids: Ids) -> str:
     return SECRET_PREFIX + b64encode(decode_base64url(ids.secret())).decode()
 
 
-def _set_secrets(tenant: str, secrets: tuple[str, ...], *, expected_version: int | None = None) -> SetPolicy:
-    return SetPolicy(
-        tenant=tenant,
-        policy_id=policy_id(tenant, POLICY_NAME),
-        name=POLICY_NAME,
-        body=json.encode(StoredSecrets(secrets)),
-        expected_version=expected_version,
-    )
-
-
 class WebhookSecret(LedgerBase):
     """The webhook secret of the caller's tenant."""
 
     async def rotate(self) -> str:
-        """Create a new secret; the previous one signs as well until the next rotation."""
+        """Create a new secret; the two before it sign as well."""
         tenant = self._caller.tenant
         secret = _new_secret(self._runtime.ids)
-        previous = await load_secrets(self._gate, tenant)
-        reply = await self._execute(_set_secrets(tenant, (secret, *previous)[:SECRETS_MAX]))
-        if not isinstance(reply, PolicyFound):
-            raise to_exception(reply, "")
+
+        def rotated(policy: Policy | None, now: int) -> bytes:
+            previous = () if policy is None else decode_body(policy, StoredSecrets).secrets
+            return json.encode(StoredSecrets((secret, *previous)[:SECRETS_MAX]))
+
+        await change_policy(self._gate, tenant, POLICY_NAME, rotated)
         audit.write_audit_record("webhook-secret", tenant=tenant, actor=self._caller.actor)
         return secret
 

@@ -119,10 +119,26 @@ def test_a_rotation_without_overlap_shuts_the_old_secret_at_once() -> None:
     )
 
 
-def test_a_key_has_two_secrets_at_most() -> None:
-    key = rotated_api_key(rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW), NEWEST, overlap_ms=HOUR, now=NOW)
+def test_a_repeated_rotation_leaves_the_secret_that_clients_know() -> None:
+    lost = rotated_api_key(a_key(), "nobody got it", overlap_ms=HOUR, now=NOW)
+    key = rotated_api_key(lost, NEW, overlap_ms=2 * HOUR, now=NOW + 1)
+    assert is_valid_secret(key, NEW, NOW + 1)
+    assert [is_valid_secret(key, OLD, NOW + HOUR + ms) for ms in (0, 1)] == [True, False]
+
+
+def test_a_shorter_overlap_shortens_the_earlier_ones() -> None:
+    key = rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW)
+    key = rotated_api_key(key, NEWEST, overlap_ms=1000, now=NOW)
+    assert [is_valid_secret(key, secret, NOW + 1001) for secret in (OLD, NEW, NEWEST)] == [False, False, True]
+
+
+def test_expired_secrets_and_the_oldest_of_too_many_are_removed() -> None:
+    key = rotated_api_key(a_key(), NEW, overlap_ms=HOUR, now=NOW)
+    assert len(rotated_api_key(key, NEWEST, overlap_ms=HOUR, now=NOW + HOUR + 1).secrets) == 2
+    for n in range(5):
+        key = rotated_api_key(key, f"{n}", overlap_ms=HOUR, now=NOW)
     assert len(key.secrets) == credentials.SECRETS_MAX
-    assert [is_valid_secret(key, secret, NOW) for secret in (OLD, NEW, NEWEST)] == [False, True, True]
+    assert [is_valid_secret(key, f"{n}", NOW) for n in range(5)] == [False, True, True, True, True]
 
 
 def test_a_revoked_key_is_shut_for_good() -> None:

@@ -351,6 +351,14 @@ async def test_a_tenant_without_a_secret_gets_one(queue: onejob.Ledger, client: 
     assert onejob.verify_webhook(known, headers["onejob-signature"], body)
 
 
+async def test_secrets_that_are_rotated_at_once_all_sign(queue: onejob.Ledger) -> None:
+    """As well as the one before, which receivers know."""
+    secrets = WebhookSecret(queue._runtime, queue._caller)
+    known = await secrets.rotate()
+    new = await asyncio.gather(secrets.rotate(), secrets.rotate())
+    assert set(await load_secrets(queue._runtime.gate, "default")) == {known, *new}
+
+
 async def test_callbacks_of_one_tenant_that_hang_do_not_delay_those_of_another(
     queue: onejob.Ledger, client: Client
 ) -> None:

@@ -549,7 +549,7 @@ def _add_webhook_secret_commands(commands: Subparsers) -> None:
     text = "Create or rotate the secret that signs a tenant's webhook callbacks."
     subcommands = _add_group(commands, "webhook-secret", text, example)
     _add_engine_arguments(_add_command(subcommands, "create", "Create the secret. It is printed once.", example))
-    text = "Create a new secret; callbacks are also signed with the previous one until the next rotation."
+    text = "Create a new secret; callbacks are also signed with the two before it."
     _add_engine_arguments(_add_command(subcommands, "rotate", text, "onejob webhook-secret rotate --tenant acme"))
 
 

@@ -27,7 +27,7 @@ from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
 KEY_ID_CHARS = 12
-SECRETS_MAX = 2
+SECRETS_MAX = 4
 ROTATION_OVERLAP_MS_MAX = 90 * 86_400_000
 POLICY_BODY_BYTES_MAX = 16_384
 ABSENT = 0  # as an expected version: the policy must not exist
@@ -143,8 +143,8 @@ class ParsedApiKey(NamedTuple):
         return f"{API_KEY_PREFIX}{encode_base64url(self.tenant.encode())}.{self.id}.{self.secret}"
 
 
-# Compared with in place of a missing secret, so that every verification takes the same time.
-_DUMMY_SECRET = Secret(bytes(sha256().digest_size), until=-1)
+# Compared with in place of missing secrets, so that every verification takes the same time.
+_DUMMY_SECRETS = (Secret(bytes(sha256().digest_size), until=-1),) * SECRETS_MAX
 
 
 def parse_api_key(text: str) -> ParsedApiKey | None:
@@ -207,7 +207,7 @@ def secret_valid_until(key: "HasSecrets | None", secret: str, now: int) -> int |
     Unknown, revoked and wrong keys take the same steps, so that the time reveals nothing.
     """
     digest = secret_digest(secret)
-    stored = (*(key.secrets if key is not None else ()), _DUMMY_SECRET, _DUMMY_SECRET)[:SECRETS_MAX]
+    stored = (*(key.secrets if key is not None else ()), *_DUMMY_SECRETS)[:SECRETS_MAX]
     until: int | None = None
     for one in stored:
         is_equal = compare_digest(one.digest, digest)
@@ -223,7 +223,7 @@ def is_valid_digest(key: ApiKey, digest: bytes, now: int) -> bool:
 
 
 def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
-    """The key with a new secret. The previous one stays valid for the overlap; older ones are removed."""
+    """The key with a new secret. The previous ones stay valid for the overlap, or until they were to end before that."""
     return replace(key, secrets=rotated_secrets(key, secret, overlap_ms=overlap_ms, now=now), rotated_at=now)
 
 
@@ -232,8 +232,10 @@ def rotated_secrets(key: HasSecrets, secret: str, *, overlap_ms: int, now: int) 
         raise Invalid("overlap", "the overlap of two secrets is 0 to 90 days; choose one in between")
     if key.revoked_at:
         raise Invalid("API key", "this key is revoked for good; create another")
-    old = (replace(key.secrets[0], until=now + overlap_ms),) if overlap_ms else ()
-    return (Secret(secret_digest(secret)), *old)
+    # Not only the last one: if the answer to a rotation was lost and it is repeated, nobody knows the last one.
+    end = now + overlap_ms
+    old = [replace(one, until=min(one.until or end, end)) for one in key.secrets if not one.until or now <= one.until]
+    return (Secret(secret_digest(secret)), *(old if overlap_ms else ()))[:SECRETS_MAX]
 
 
 def revoked_api_key(key: ApiKey, *, by: str, now: int) -> ApiKey:
