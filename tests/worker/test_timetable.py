@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -37,6 +38,29 @@ def test_a_time_of_day_ticks_once_a_day_over_a_jump(expression: str, start: int,
 def test_an_expression_with_a_star_ticks_as_time_passes(start: int) -> None:
     found = list(islice(Cron("*/20 * * * *", "Europe/Berlin").after(start), 300))
     assert {after - before for before, after in pairwise(found)} == {20 * 60 * 1000}
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Europe/Berlin", datetime(2026, 3, 29, tzinfo=UTC)),
+        ("Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC)),
+        ("Australia/Lord_Howe", datetime(2026, 4, 4, tzinfo=UTC)),  # by half an hour
+        ("Australia/Lord_Howe", datetime(2026, 10, 3, tzinfo=UTC)),
+        ("Pacific/Chatham", datetime(2026, 4, 4, tzinfo=UTC)),
+        ("Pacific/Chatham", datetime(2026, 9, 26, tzinfo=UTC)),
+        ("America/St_Johns", datetime(2005, 10, 30, tzinfo=UTC)),  # a minute after midnight
+    ],
+)
+@pytest.mark.parametrize(("minute", "step"), [(0, 3), (5, 2), (30, 1)])
+def test_a_star_ticks_whenever_the_local_time_matches(zone: str, day: datetime, minute: int, step: int) -> None:
+    start, timetable = day - timedelta(days=1), Cron(f"{minute} */{step} * * *", zone)
+    moments = [start + timedelta(minutes=n) for n in range(1, 3 * 24 * 60)]
+    local = [(moment, moment.astimezone(ZoneInfo(zone))) for moment in moments]
+    expected = [to_ms(moment) for moment, at in local if at.minute == minute and at.hour % step == 0]
+    for skipped in range(0, len(expected), 5):
+        begin = expected[skipped - 1] if skipped else to_ms(start)
+        assert list(islice(timetable.after(begin), len(expected) - skipped)) == expected[skipped:]
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "UTC"])

@@ -7,7 +7,7 @@ whose minute or hour begins with `*` ticks as time passes.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from itertools import islice, takewhile
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -20,6 +20,7 @@ WINDOW_MS_MIN = DAY_MS
 WINDOW_MS_MAX = 365 * DAY_MS
 _CRON_FIELDS = 5
 _UTC = "UTC"
+_DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 
 
 class Timetable(Protocol):
@@ -53,14 +54,33 @@ class Cron:
             message = "a cron expression has five fields: minute, hour, day of month, month, day of week; write them"
             raise Invalid("every", message)
         self._iterate = _load_cron(self._expression)
+        minute, hour, *_ = self._expression.split()
+        self._ticks_as_time_passes = minute.startswith("*") or hour.startswith("*")
         if next(self.after(0), None) is None:
             raise Invalid("every", f"{self._expression!r} never ticks; write another expression")
         self.text = f"{self._expression} {zone}"
 
     def after(self, moment: int) -> Iterator[int]:
-        ticks = (_to_ms(tick) for tick in self._iterate(to_utc(moment).astimezone(self._zone)))
+        start = to_utc(moment).replace(microsecond=0)
+        found = self._in_pieces(start) if self._ticks_as_time_passes else self._iterate(start.astimezone(self._zone))
+        ticks = (_to_ms(tick) for tick in found)
         # Where the clock is set back, a local time may be found again that has passed already.
         return (tick for tick in ticks if tick > moment)
+
+    def _in_pieces(self, start: datetime) -> Iterator[datetime]:
+        """The ticks after a moment in UTC, each by the offset from UTC that the zone has then."""
+        offset, checked = _offset_at(start, self._zone), start
+        while True:
+            for tick in self._iterate(start.astimezone(timezone(offset))):
+                jump = _next_jump(checked, tick.astimezone(UTC), self._zone)
+                if jump is not None:
+                    break
+                yield tick
+                checked = tick.astimezone(UTC)
+            else:
+                return
+            start, checked = jump - _SECOND, jump  # the moment of the jump itself may be a tick
+            offset = _offset_at(jump, self._zone)
 
 
 def build_timetable(every: str | timedelta, zone: str | None) -> Timetable:
@@ -117,6 +137,25 @@ def _load_cron(expression: str) -> Callable[[datetime], Iterator[datetime]]:
     except CronSimError as error:
         raise Invalid("every", f"{expression!r} is no cron expression ({error}); correct it") from None
     return iterate
+
+
+def _offset_at(moment: datetime, zone: tzinfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _next_jump(start: datetime, end: datetime, zone: tzinfo) -> datetime | None:
+    """The first moment after the start and not after the end at which the zone's offset from UTC is another."""
+    offset = _offset_at(start, zone)
+    while start < end:
+        later = min(start + _DAY, end)
+        if _offset_at(later, zone) == offset:
+            start = later
+            continue
+        while later - start > _SECOND:
+            middle = start + (later - start) // _SECOND // 2 * _SECOND
+            start, later = (middle, later) if _offset_at(middle, zone) == offset else (start, middle)
+        return later
+    return None
 
 
 def _to_ms(moment: datetime) -> int:
