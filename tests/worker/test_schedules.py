@@ -212,6 +212,10 @@ async def test_a_worker_runs_its_schedules() -> None:
 
 async def test_a_deleted_schedule_is_unknown(queue: onejob.Ledger) -> None:
     await scheduler_of(hourly(), queue).submit_due_ticks()
+    await queue.pause_schedule("report")
+    with pytest.raises(onejob.Invalid, match="resume it first"):
+        await queue.delete_schedule("report")
+    await queue.resume_schedule("report")
     await queue.delete_schedule("report")
     assert await queue.schedules() == []
     for verb in (queue.delete_schedule, queue.pause_schedule, queue.resume_schedule):

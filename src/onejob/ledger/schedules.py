@@ -16,7 +16,7 @@ from onejob.core.identity import checked_name, policy_id
 from onejob.core.replies import Maintained, Missing, PolicyFound, Reason, Refused
 from onejob.core.timestamps import to_utc
 from onejob.engine import PAGE_MAX, ListFacts
-from onejob.errors import NotFound, Unavailable
+from onejob.errors import Invalid, NotFound, Unavailable
 
 from .base import LedgerBase
 from .present import to_exception
@@ -95,13 +95,24 @@ class ScheduleOperations(LedgerBase):
         return await self._change_schedule(name, resume)
 
     async def delete_schedule(self, name: str) -> None:
-        """Forget a schedule that no worker has any more; a worker that has it registers it again."""
-        drop = DropPolicy(tenant=self._caller.tenant, policy_id=self._schedule_id(name))
-        reply = await self._execute(drop)
-        if not isinstance(reply, Maintained):
-            raise to_exception(reply, "")
-        if not reply.changed:
-            raise _unknown_schedule(name)
+        """Forget a schedule that no worker has any more; a worker that has it registers it again, as new.
+
+        One that is paused is not deleted: a worker that still has it would go on with it.
+        """
+        tenant, id = self._caller.tenant, self._schedule_id(name)
+        for _ in range(_ATTEMPTS_MAX):
+            found = await self._find_schedule(id)
+            if isinstance(found, Missing):
+                raise _unknown_schedule(name)
+            if found.entry.paused_at:
+                message = f"schedule {name!r} is paused, and a worker that still has it would go on; resume it first"
+                raise Invalid("schedule", message)
+            reply = await self._execute(DropPolicy(tenant=tenant, policy_id=id, expected_version=found.policy.version))
+            if isinstance(reply, Maintained):
+                return
+            if not _is_stale(reply):
+                raise to_exception(reply, "")
+        raise _contested_schedule(name)
 
     async def register_schedule(self, name: str, *, type: str, timetable: str, catch_up: int) -> StoredSchedule:
         """Make this the timetable of the schedule. Under a timetable that it did not have, it ticks from now on."""
@@ -134,10 +145,8 @@ class ScheduleOperations(LedgerBase):
         """Read, change and write, again if another process wrote meanwhile."""
         tenant, id = self._caller.tenant, self._schedule_id(name)
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._execute(LookUpPolicy(tenant=tenant, policy_id=id))
-            if not isinstance(found, (PolicyFound, Missing)):
-                raise to_exception(found, "")
-            before = decode_schedule(found) if isinstance(found, PolicyFound) else None
+            found = await self._find_schedule(id)
+            before = None if isinstance(found, Missing) else found
             entry = change(before.entry if before else None, found.at)
             if before is not None and entry == before.entry:
                 return before
@@ -152,9 +161,25 @@ class ScheduleOperations(LedgerBase):
             )
             if isinstance(reply, PolicyFound):
                 return decode_schedule(reply)
-            if not (isinstance(reply, Refused) and reply.reason is Reason.STALE):
+            if not _is_stale(reply):
                 raise to_exception(reply, "")
-        raise Unavailable(f"schedule {name} is being changed all the time: nothing was done; retry")
+        raise _contested_schedule(name)
+
+    async def _find_schedule(self, id: bytes) -> StoredSchedule | Missing:
+        found = await self._execute(LookUpPolicy(tenant=self._caller.tenant, policy_id=id))
+        if isinstance(found, Missing):
+            return found
+        if isinstance(found, PolicyFound):
+            return decode_schedule(found)
+        raise to_exception(found, "")
+
+
+def _is_stale(reply: object) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.STALE
+
+
+def _contested_schedule(name: str) -> Unavailable:
+    return Unavailable(f"schedule {name} is being changed all the time: nothing was done; retry")
 
 
 def _unknown_schedule(name: str) -> NotFound:
