@@ -47,7 +47,7 @@ MEANINGS: Final = {
     "answered `in_progress` at once, or asks the store for itself",
     "engine": "the engine that a command uses when neither `--engine` nor `--url` is given",
     "url": "the server that a command works against when neither `--engine` nor `--url` is given; it takes precedence over "
-    "`ONEJOB_ENGINE`",
+    "`ONEJOB_ENGINE`. A command without `--url`, such as `worker` and `apikey`, works on an engine and does not use it",
     "api_key": "the API key that a command sends to the server when `--api-key` is not given",
     "window": "the window of a key that a command submits on an engine without `--ttl`, and that of the server if it is not "
     "24h, after which no command retries",

@@ -127,6 +127,18 @@ def test_the_url_comes_from_the_environment(
     assert run("apikey", "create", "ci", "--engine", "sqlite:///here.db").code == 0
 
 
+def test_a_command_on_an_engine_says_which_one_and_that_a_server_is_not_used(
+    run: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEJOB_URL", "http://127.0.0.1:1")
+    made = run("apikey", "create", "ci")
+    assert "store" in made.out
+    assert "sqlite:///onejob.db" in made.out
+    assert "does not use ONEJOB_URL, it works on sqlite:///onejob.db" in made.err
+    monkeypatch.setenv("ONEJOB_ENGINE", "sqlite:///named.db")
+    assert run("apikey", "create", "ci").err == ""
+
+
 def test_top_paints_a_live_screen_until_q(tmp_path: Path) -> None:
     with sync.open(f"sqlite:///{tmp_path / 'onejob.db'}", sweep=False) as queue:
         queue.submit("mail")

@@ -56,7 +56,7 @@ def run_worker(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         try:
-            assert "onejob runs the jobs of shop:app" in running.stdout.readline()
+            assert "onejob runs the jobs of shop:app in sqlite:///onejob.db, " in running.stdout.readline()
             yield running
         finally:
             if running.poll() is None:

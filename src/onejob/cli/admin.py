@@ -129,6 +129,7 @@ def _format_used(used: int, limit: int | None) -> str:
 class NewKeyOut(Struct, frozen=True, rename="camel"):
     api_key: ApiKeyView
     secret: str
+    store: str
 
 
 class OneKeyOut(Struct, frozen=True, rename="camel"):
@@ -142,15 +143,15 @@ class ApiKeysOut(Struct, frozen=True, rename="camel"):
 ApiKeyCommandOut = NewKeyOut | OneKeyOut | ApiKeysOut
 
 
-def run_apikey(ledger: SyncLedger, options: Namespace) -> ApiKeyCommandOut:
+def run_apikey(ledger: SyncLedger, options: Namespace, url: str) -> ApiKeyCommandOut:
     keys = SyncApiKeys(ledger)
     match options.subcommand:
         case "create":
             roles = options.role or [Role.SUBMITTER]
             user = "" if options.user is None else checked_name("user", options.user)
-            return _new_key_out(keys.create(options.name, roles=roles, user=user))
+            return _new_key_out(keys.create(options.name, roles=roles, user=user), url)
         case "rotate":
-            return _new_key_out(keys.rotate(options.id, overlap=options.overlap))
+            return _new_key_out(keys.rotate(options.id, overlap=options.overlap), url)
         case "revoke":
             return OneKeyOut(keys.revoke(options.id))
     return ApiKeysOut(list(keys.list()))
@@ -162,6 +163,7 @@ def render_api_keys(screen: Screen, response: ApiKeyCommandOut) -> str:
             return "\n".join(
                 [
                     *_api_key_lines(screen, response.api_key),
+                    *field_lines(screen, [("store", sanitize(response.store))]),
                     "",
                     f"  {screen.paint('bold', response.secret)}",
                     "",
@@ -197,8 +199,8 @@ def _api_key_status(screen: Screen, key: ApiKeyView) -> str:
     return f"valid since {screen.time(key.rotated_at or key.created_at)}"
 
 
-def _new_key_out(made: NewKey) -> NewKeyOut:
-    return NewKeyOut(made.key, made.text)
+def _new_key_out(made: NewKey, url: str) -> NewKeyOut:
+    return NewKeyOut(made.key, made.text, redact_password(url))
 
 
 class WebhookSecretOut(Struct, frozen=True, rename="camel"):

@@ -104,6 +104,7 @@ from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
 
 from .exit_codes import ServerRefused
+from .render import print_error
 
 TENANT_DEFAULT = "default"
 ATTEMPTS_MAX = 4
@@ -205,6 +206,7 @@ def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> Rese
 
 class EngineBackend:
     def __init__(self, url: str, *, tenant: str, settings: CliSettings) -> None:
+        self.url = url
         self._tenant = tenant
         retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
         self.ledger = sync.open(url, tenant=tenant, sweep=False, window=settings.window, retention=retention)
@@ -496,7 +498,11 @@ def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBack
 
 
 def engine_url(options: Namespace, settings: CliSettings) -> str:
-    return options.engine or settings.engine or URL_DEFAULT
+    """The engine that a command works on. One that takes no `--url` says so, if a server is named all the same."""
+    url: str | None = options.engine or settings.engine
+    if url is None and settings.url is not None:
+        print_error(f"this command does not use ONEJOB_URL, it works on {URL_DEFAULT}; name another with --engine")
+    return url or URL_DEFAULT
 
 
 def sqlite_file(url: str) -> Path | None:

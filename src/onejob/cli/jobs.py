@@ -84,7 +84,7 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
             return CommandResult(backups.run(options, engine_url(options, settings)), backups.render)
         case "apikey":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
-                return CommandResult(admin.run_apikey(engine.ledger, options), admin.render_api_keys)
+                return CommandResult(admin.run_apikey(engine.ledger, options, engine.url), admin.render_api_keys)
         case "gatekey":
             from . import managers
 

@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, json
@@ -22,7 +22,8 @@ from onejob.http.schemas.sequences import ClientStateOut, SequenceOut
 from onejob.http.schemas.steps import StepOut
 from onejob.http.schemas.work import LogsOut
 
-from .backend import SubmitResult
+if TYPE_CHECKING:
+    from .backend import SubmitResult
 
 _ANSI_CODES: Final = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
@@ -130,7 +131,7 @@ _STATE_STYLES: dict[str, str] = {
 }
 
 
-def render_submission(screen: Screen, response: SubmitResult | SequenceOut) -> str:
+def render_submission(screen: Screen, response: "SubmitResult | SequenceOut") -> str:
     if isinstance(response, SequenceOut):
         return render_sequence(screen, response)
     outcome = response.idempotency.outcome

@@ -9,16 +9,18 @@ from argparse import Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+from onejob.engines import redact_password
 from onejob.errors import StoreRefused
 from onejob.http.logs import LogFormat, open_stderr_log
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
-from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT, Ledger
+from onejob.ledger import RETENTION_DEFAULT, Ledger
 from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import App, load_app
 from onejob.worker.worker import Worker
 
+from .backend import engine_url
 from .exit_codes import DONE, INTERRUPTED, UNAVAILABLE, USAGE_ERROR
 from .render import print_error, to_json, write
 
@@ -49,7 +51,7 @@ def _warn_of_exposed_secrets(path: str, log_format: LogFormat) -> None:
 
 
 def run_worker(options: Namespace) -> int:
-    return run_app(load_app(options.app), options.engine or CliSettings.from_env().engine or URL_DEFAULT, options)
+    return run_app(load_app(options.app), engine_url(options, CliSettings.from_env()), options)
 
 
 def run_app(app: App, url: str, options: Namespace) -> int:
@@ -71,7 +73,8 @@ def run_app(app: App, url: str, options: Namespace) -> int:
             queue = await stack.enter_async_context(opening)
             worker = app.worker(queue, **limits)
             _install_signal_handlers(worker)
-            status = {"ready": True, "app": options.app, "concurrency": options.concurrency}
+            store = redact_password(url)
+            status = {"ready": True, "app": options.app, "store": store, "concurrency": options.concurrency}
             if options.metrics is not None:
                 status["metrics"] = await stack.enter_async_context(_serve_metrics(options.metrics, queue, worker))
             _print_status(options, status)
@@ -121,7 +124,7 @@ def _print_status(options: Namespace, status: dict[str, Any]) -> None:
         write(to_json(status))
     elif status["ready"]:
         metrics = f", metrics at {status['metrics']}" if "metrics" in status else ""
-        write(f"onejob runs the jobs of {status['app']}, {status['concurrency']} at once{metrics}")
+        write(f"onejob runs the jobs of {status['app']} in {status['store']}, {status['concurrency']} at once{metrics}")
     else:
         ends = ", ".join(f"{count} {word}" for word, count in sorted(status["attempts"].items()))
         write(f"onejob has stopped: {ends or 'no jobs'}")
