@@ -8,8 +8,8 @@ from threading import Lock, Thread
 from time import sleep
 from typing import Any
 
-RIGHT, NO_KEYS, CHECK_THEN_ACT, ANY_BODY, FORGETFUL, SHARED_KEYS = (
-    "right", "ignores keys", "checks, then acts", "compares no bodies", "forgets", "shares keys between users",
+RIGHT, NO_KEYS, CHECK_THEN_ACT, ANY_BODY, FORGETFUL, SHARED_KEYS, REFUSING = (
+    "right", "ignores keys", "checks, then acts", "compares no bodies", "forgets", "shares keys between users", "refuses",
 )  # fmt: skip
 
 
@@ -40,6 +40,8 @@ class OrderServer(ThreadingHTTPServer):
             return json.dumps({"id": self.orders}).encode()
 
     def answer(self, key: str, user: str, body: bytes) -> tuple[int, bytes]:
+        if self.mistake == REFUSING:
+            return 401, b"{}"
         if self.mistake == NO_KEYS:
             return 201, self.make_order()
         if self.mistake == CHECK_THEN_ACT:

@@ -18,6 +18,7 @@ from tests.check.broken_servers import (
     CHECK_THEN_ACT,
     FORGETFUL,
     NO_KEYS,
+    REFUSING,
     RIGHT,
     SHARED_KEYS,
     OrderServer,
@@ -95,12 +96,20 @@ def test_what_cannot_be_judged_is_no_failure_and_no_success(
     assert (result.code, result.json["verdicts"][0]["status"]) == (2, "unjudged")
 
 
+def test_an_api_that_refuses_the_request_is_not_judged(run: CommandRunner) -> None:
+    with run_order_server(REFUSING) as server:
+        result = run("check", server.url, "--body", '{"a": 1}')
+    assert result.code == 2
+    assert "answered with 401, so that nothing can be judged" in result.err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["https://shop.example/orders", "--body", '{"a": 1}'], "--yes-this-makes-real-orders"),
         (["ftp://127.0.0.1/"], "not that of an HTTP API"),
-        (["http://127.0.0.1:1/"], "--vary"),
+        (["http://127.0.0.1:1/"], "give one with --body"),
+        (["http://127.0.0.1:1/", "--body", '{"a": 1}', "--vary", "b"], "no member b"),
         (["http://127.0.0.1:1/", "--body", "{"], "not JSON"),
         (["http://127.0.0.1:1/", "--body", '{"a": 1}', "--only", "x"], "there is no rule x"),
         (["http://127.0.0.1:1/", "--body", '{"a": 1}', "--header", "x"], "a colon"),

@@ -23,7 +23,7 @@ _EXIT_CODES_HELP = """\
 exit codes of this command:
   0   every MUST is kept (with --strict: every SHOULD as well)
   1   one is not
-  2   wrong usage, or it could not be judged: the API cannot be reached, or does not show what it made"""
+  2   wrong usage, or it could not be judged: the API cannot be reached, refuses the request, or does not show what it made"""
 
 
 class CheckReport(Struct, frozen=True, rename="camel"):
@@ -111,6 +111,7 @@ def run_check(options: Namespace) -> CheckReport:
         key_is_required=options.required,
         racers=options.racers,
     )
+    examiner.require_valid_request()
     return CheckReport(target.url, options.strict, [run_rule(rule, examiner) for rule in rules])
 
 

@@ -152,8 +152,10 @@ def vary(body: bytes, path: str) -> bytes:
     except ValueError:
         raise Invalid("body", "the body is not JSON; give the other body with --other-body") from None
     path = path or _first_plain_path(document)
-    if not path or not has_path(document, path):
-        raise Invalid("vary", "the body has no such member; name one with --vary, or give --other-body")
+    if not path:
+        raise Invalid("body", "the body has no number or text to change; give one with --body, or --other-body too")
+    if not has_path(document, path):
+        raise Invalid("vary", f"the body has no member {path}; name another with --vary, or give --other-body")
     parent, _, last = path.rpartition(".")
     holder = find_path(document, parent) if parent else document
     old = find_path(document, path)

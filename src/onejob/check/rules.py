@@ -18,6 +18,7 @@ from threading import Barrier, BrokenBarrierError
 from msgspec import Struct
 
 from onejob.clock import SystemClock
+from onejob.core.errors import Invalid
 from onejob.core.identity import format_job_id
 from onejob.ids import new_job_id
 
@@ -86,6 +87,16 @@ class Examiner:
 
     def new_key(self) -> str:
         return f'"{format_job_id(new_job_id())}"'
+
+    def require_valid_request(self) -> None:
+        """Refuse to judge an API by a request that it does not accept. One that is away is judged by no rule either."""
+        with suppress(Unreachable):
+            status = self.target.send(self.new_key()).status
+            if 400 <= status < 500 and status != 409:
+                raise Invalid(
+                    "request", f"the request was answered with {status}, so that nothing can be judged; "
+                    "correct the URL, --body or --header"
+                )  # fmt: skip
 
     def first(self, key: str) -> str:
         """Send the first request of a key; what it made."""
