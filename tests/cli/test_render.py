@@ -53,7 +53,7 @@ def test_text_output_says_what_happened(on_engine: CommandRunner) -> None:
     assert lines[0] == "key k-1 committed"
     assert [re.sub(r"^.{22}  | \([^(]*\)$", "", line) for line in lines[7:]] == [
         "●  submitted by client:local",
-        "●  a duplicate was answered with the same job",
+        "●  until then, a duplicate was answered with the same job",
         "●  cancelled by client:local",
         "○  the window ends, then the key may be used anew",
     ]

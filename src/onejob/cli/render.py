@@ -311,8 +311,9 @@ def timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
         detail = f": {event.detail}" if event.detail else ""
         yield TimelineEntry(event.at, event.what + detail, event.actor, _STATE_STYLES.get(event.what, ""))
     if history.last_hit_at is not None:
-        times = "a duplicate" if history.hits == 1 else f"the last of {history.hits} duplicates"
-        yield TimelineEntry(history.last_hit_at, f"{times} was answered with the same job", style="cyan")
+        # Hits are counted in memory and stored now and then: this is when they were stored.
+        times = "a duplicate was" if history.hits == 1 else f"{history.hits} duplicates were"
+        yield TimelineEntry(history.last_hit_at, f"until then, {times} answered with the same job", style="cyan")
     for conflict in history.recent_conflicts:
         paths = f": {', '.join(conflict.paths)}" if conflict.paths else ""
         yield TimelineEntry(conflict.at, f"conflict, another body under the key{paths}", conflict.actor, "yellow")

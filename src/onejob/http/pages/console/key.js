@@ -96,16 +96,20 @@ function story(history) {
   const first = ["First submitted ", ago(history.firstSeen), ` by ${history.actor}. `];
   if (history.status === "pending") return [...first, history.heldUntil ? "Its submission is under way." : "Its submission was not finished; the next one takes it over."];
   if (history.status === "rejected") return [...first, "It was rejected for good, and every retry is told so."];
-  const repeats = history.hits ? `${counted(history.hits, "repetition")} ${history.hits === 1 ? "was" : "were"} answered with the same job` : "It was not repeated";
+  const repeats = history.hits ? repetitions(history.hits) : "It was not repeated";
   const conflicts = history.conflicts ? `, and ${counted(history.conflicts, "submission")} with another body ${history.conflicts === 1 ? "was" : "were"} refused.` : ".";
   return [...first, repeats, conflicts];
+}
+
+function repetitions(hits) {
+  return `${counted(hits, "repetition")} ${hits === 1 ? "was" : "were"} answered with the same job`;
 }
 
 function timeline(history) {
   const conflicts = history.recentConflicts.map((one) => ({ at: one.at, what: "conflict: another body under this key", actor: one.actor, paths: one.paths, kind: "high" }));
   const events = history.events.length ? history.events : [{ at: history.firstSeen, what: "submitted", actor: history.actor, detail: "" }];
   const past = [...events, ...conflicts];
-  if (history.hits && history.lastHitAt) past.push({ at: history.lastHitAt, what: history.hits === 1 ? "repeated, answered with the same job" : `repeated for the ${ordinal(history.hits)} time`, actor: "", kind: "ok" });
+  if (history.hits && history.lastHitAt) past.push({ at: history.lastHitAt, what: `until then, ${repetitions(history.hits)}`, actor: "", kind: "ok" });
   past.sort((one, other) => Date.parse(one.at) - Date.parse(other.at));
   const hidden = history.conflicts - history.recentConflicts.length;
   return make(
@@ -125,11 +129,6 @@ function timeline(history) {
     hidden > 0 ? make("li", { class: "soft" }, `${counted(hidden, "earlier conflict")} ${hidden === 1 ? "is" : "are"} only counted`) : null,
     make("li", { class: "ahead" }, make("b", {}, "the window ends"), clock(history.expiresAt), make("p", {}, "From then on the key makes a new job.")),
   );
-}
-
-function ordinal(count) {
-  const ending = { one: "st", two: "nd", few: "rd", other: "th" }[new Intl.PluralRules("en", { type: "ordinal" }).select(count)];
-  return `${number(count)}${ending}`;
 }
 
 function tryPanel(history, inputText, answer, { may, refresh, session }) {
