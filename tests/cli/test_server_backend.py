@@ -233,3 +233,14 @@ def test_a_server_with_authentication_accepts_a_key_created_here(run: CommandRun
         key_id = run("apikey", "list", "--tenant", "acme", "--json").json["apiKeys"][0]["id"]
         assert run("apikey", "revoke", key_id, "--tenant", "acme").code == 0
         assert run(*KEYED, "--url", url, "--api-key", secret).code == 7
+
+
+@pytest.mark.parametrize(("words", "told"), [((), "needs an API key"), (("--api-key", "oj_x"), "does not accept this")])
+def test_an_unauthorized_command_says_whether_a_key_was_given(
+    run: CommandRunner, make_scripted_server: MakeScriptedServer, words: tuple[str, ...], told: str
+) -> None:
+    server = make_scripted_server(problem_response(401, "UNAUTHORIZED"))
+    ran = run("jobs", "--url", server.url, *words)
+    assert ran.code == 7
+    assert told in ran.err
+    assert "--api-key" in ran.err

@@ -49,6 +49,7 @@ def test_a_role_may_do_what_the_table_says(
         response = auth_server.service.ask("POST", f"/test/{act}", bearer(credential))
         assert response.status == (200 if allowed else 403)
         assert allowed or response.code == "FORBIDDEN"
+        assert allowed or "this needs the role " in response.body["error"]["message"]
         assert "www-authenticate" not in response.headers
     assert auth_server.service.ask("POST", f"/test/{act}").status == 401
 

@@ -435,8 +435,15 @@ class ServerBackend:
             code = _CODES.get(response.status, "INTERNAL_ERROR" if response.status >= 500 else "BAD_REQUEST")
             message = f"{self.url} answered {response.status} without a onejob error body; check the URL"
             problem = ProblemBody(code, message, response.status in _AWAY or retry_after(response) is not None)
+        elif problem.code == "UNAUTHORIZED":
+            problem = replace(problem, message=self._unauthorized_message())
         wait = 1 if problem.retryable else None
         raise ServerRefused(Problem(problem.code, response.status, "", problem.message, problem.details, wait))
+
+    def _unauthorized_message(self) -> str:
+        if "Authorization" in self._headers:
+            return f"{self.url} does not accept this API key; correct --api-key or ONEJOB_API_KEY"
+        return f"{self.url} needs an API key; give one with --api-key or ONEJOB_API_KEY"
 
     def _no_response(self, reason: str, *, outcome_unknown: bool, key_header: str | None = None) -> OnejobError:
         if outcome_unknown:

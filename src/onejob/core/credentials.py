@@ -85,6 +85,10 @@ ROLE_PERMISSIONS: dict[Role, frozenset[Permission]] = {
 }
 
 
+def roles_with(permission: Permission) -> tuple[Role, ...]:
+    return tuple(role for role, permissions in ROLE_PERMISSIONS.items() if permission in permissions)
+
+
 def has_permission(roles: frozenset[Role], permission: Permission) -> bool:
     return permission in _permissions_of(roles)
 

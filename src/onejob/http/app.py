@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
-from onejob.core.credentials import Permission
+from onejob.core.credentials import Permission, roles_with
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
@@ -200,7 +200,7 @@ class HttpApp:
         """The plain way: the credential is read before anything else of the request is looked at."""
         credential = await self._authenticate(request.scope)
         if not credential.may(permission):
-            message = f"your role does not allow to {permission}; ask for a credential that does"
+            message = f"this needs the role {' or '.join(roles_with(permission))}; use a credential that has it"
             return problem_response(problem("FORBIDDEN", message), request.id)
         if needs_body_check(request.scope):
             check_body_headers(request.scope, self._origins)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import json
 
 from onejob.codes import CODES, HTTP_API_CODES
-from onejob.core.credentials import ROLE_PERMISSIONS, Permission
+from onejob.core.credentials import Permission, roles_with
 from onejob.core.key import KEY_CHARS_MAX
 
 from .config import ServiceConfig
@@ -199,8 +199,7 @@ def _tag(path: str) -> str:
 
 
 def _required_roles(permission: Permission) -> str:
-    roles = [role for role, acts in ROLE_PERMISSIONS.items() if permission in acts]
-    return f"Needs the permission to {permission}. Roles: {', '.join(roles)}."
+    return f"Needs the permission to {permission}. Roles: {', '.join(roles_with(permission))}."
 
 
 def _parameters(route: Route) -> Iterator[Schema]:
