@@ -102,7 +102,10 @@ def _about(results: Results) -> str:
     if results.quick:
         lines.append("**A quick run, to try the benchmarks; its figures are not to be relied on.**")
     lines += [f"Not measured: {failure}." for failure in results.failures]
-    lines += [f"Missed besides the bars below: {name}." for name in results.guards_missed]
+    lines += [
+        f"Missed too, a limit that only guards against a change for the worse: {name}."
+        for name in results.guards_missed
+    ]
     return "\n".join(lines)
 
 

@@ -215,7 +215,7 @@ def errors() -> str:
         "messages are for people.",
         "",
         "- **Client**: what `onejob.Client` does next. `fix`: the same bytes never succeed. `wait`: for `Retry-After`.",
-        "- **Settles**: definite even after a lost response: no earlier attempt with this key has created a job.",
+        "- **Settles**: final even if an earlier response was lost: no attempt of this request (key and body) made a job.",
         "- **Retry-After**: expected with this code. `retryable` in the body is true exactly when the header is there.",
         "- **Exit code**: of the [command line](cli.md).",
         "",

@@ -139,7 +139,7 @@ def test_annotations_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> Non
 def test_waiting_exits_with_the_code_of_the_job(run: CommandRunner, tmp_path: Path) -> None:
     made = run("submit", "t", "--key", "k", "--wait-for", "1s", "--json")
     assert made.code == 9
-    assert "the job is pending" in made.err
+    assert "state of the job: pending" in made.err
     cancel = Thread(target=_cancel, args=(tmp_path / "onejob.db", made.json["jobId"]))
     cancel.start()
     ended = run("submit", "t", "--key", "k", "--wait", "--json")

@@ -253,7 +253,12 @@ def erasure_finding(erasure: "Erasure | None") -> Finding:
 def _check_durability(declared: Durability) -> Finding:
     if declared is Durability.PROCESS:
         return warn("durability", "process: everything is lost when it ends", "use sqlite:///file.db for real work")
-    return ok("durability", f"{declared}: acknowledged jobs survive")
+    lost = (
+        "a crash and a power failure, not the loss of the disk"
+        if declared is Durability.DISK
+        else "the loss of a machine"
+    )
+    return ok("durability", f"{declared}: acknowledged jobs survive {lost}")
 
 
 def check_engine_clock(offset_ms: int, *, shared: bool = False) -> Finding:

@@ -330,7 +330,7 @@ class ProgressBar:
             elapsed = format_duration(timedelta(seconds=seconds))
             sys.stderr.write(f"{ERASE_LINE}[{_bar_text(seconds)}] {sanitize(state)} for {elapsed}")
         elif state != self._state:
-            sys.stderr.write(f"onejob: the job is {state}\n")
+            sys.stderr.write(f"onejob: state of the job: {state}\n")
         sys.stderr.flush()
         self._state = state
 

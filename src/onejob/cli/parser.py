@@ -37,10 +37,21 @@ _JSON_HELP = "print JSON"
 
 DESCRIPTION = "One logical submission creates one job, however often it is repeated."
 EPILOG = """\
-The commands work on an engine (--engine) or against a server (--url); all take --json.
+The commands work on an engine (--engine) or against a server (--url); most take --json.
+run-once, check and prove have exit codes of their own: see their --help.
 
 exit codes:
 """ + "\n".join(f"  {code:<4}{meaning}" for code, meaning in EXIT_CODE_MEANINGS.items())
+
+
+_RUN_ONCE_EXIT_CODES = """\
+exit codes: those of COMMAND; 128 + n if signal n ended it; or
+  64  wrong usage
+  65  the key was used for another command
+  69  the store cannot be reached, or did not answer in time
+  70  at most once: it may have been started, and how it ended is not known
+  75  it is running elsewhere
+  77  the store refuses the credential"""
 
 
 class Subparsers(Protocol):
@@ -638,6 +649,7 @@ def _add_run_once(commands: Subparsers) -> None:
         "Run a command once per key, over all hosts that share the store.",
         'onejob run-once "backup@$(date -u +%F)" -- backup --full',
     )
+    command.epilog = f"{command.epilog}\n\n{_RUN_ONCE_EXIT_CODES}"
     command.add_argument("key", metavar="KEY", help="one key per intended run, the same on every host and retry")
     command.add_argument("argv", metavar="COMMAND", nargs="+", help="the command and its arguments, after --")
     command.add_argument("--scope", default=SCOPE_DEFAULT, help="the namespace of the key; default: %(default)s")
@@ -882,7 +894,9 @@ def parse_time(text: str) -> datetime:
 
 def parse_moment(text: str) -> datetime | timedelta:
     """A time, or how long ago it was."""
-    return parse_duration(text) if text[:1].isdigit() and text[-1:].isalpha() and "T" not in text else parse_time(text)
+    if text[:1].isdigit():
+        return parse_duration(text) if text[-1:].isalpha() and "T" not in text else parse_time(text)
+    raise ArgumentTypeError(f"{text!r} is no time; write 2h for two hours ago, or 2030-01-31T12:00:00Z")
 
 
 def parse_label(text: str) -> tuple[str, str]:

@@ -150,7 +150,7 @@ class Maintain(CommandData, frozen=True, gc=False, kw_only=True):
 
 
 class Forget(CommandData, frozen=True, gc=False, kw_only=True):
-    """Let a key expire early, but not before every gate's cache has dropped it. The job stays."""
+    """Let a key expire early, but not before every gate has forgotten it. The job stays."""
 
     record_id: bytes
     actor: str

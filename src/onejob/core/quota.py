@@ -11,7 +11,7 @@
    before it, so that nothing leaves too early. Money is counted by the UTC day, week and month.
 5. A user is counted only where there are limits, or a reservation; others have no usage.
 6. The live keys of a tenant are counted by maintenance, so their limit is approximate. It is checked only where a key
-   would be new: a key that has its answer keeps giving it, and a refused one is not burned.
+   would be new: a key that has its answer keeps giving it, and a refused one can be submitted again.
 """
 
 from collections.abc import Callable, Mapping

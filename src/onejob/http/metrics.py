@@ -188,11 +188,11 @@ def without_job_types(families: Iterable[MetricFamily]) -> list[MetricFamily]:
 
 def _gate_metrics(stats: Stats) -> Iterator[Metric]:
     gate = stats.gate
-    entries = GaugeMetricFamily("onejob_gate_entries", "Entries of the gate's cache by kind", labels=("kind",))
+    entries = GaugeMetricFamily("onejob_gate_entries", "What the gate remembers, by kind", labels=("kind",))
     for kind in ("pending", "committed", "rejected"):
         entries.add_metric((kind,), getattr(gate, kind))
     yield entries
-    yield GaugeMetricFamily("onejob_gate_entries_limit", "Maximum of settled receipts in the gate's cache", gate.limit)
+    yield GaugeMetricFamily("onejob_gate_entries_limit", "How many settled receipts the gate may remember", gate.limit)
     yield GaugeMetricFamily("onejob_waiters", "Callers that wait for another caller's submission", gate.waiters)
 
 

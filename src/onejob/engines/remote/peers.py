@@ -38,7 +38,7 @@ from onejob.wire.messages import (
 
 # Managers whose cost differs by less are equally near: which of them a gate asks is drawn, so that gates spread.
 NEAR_MS = 5.0
-# How often a batch that loads under locks crosses the line between a manager and its store.
+# How often a batch that loads under locks crosses the network between a manager and its store.
 _STORE_CROSSINGS = 6
 _FINGERPRINT_VERSION = 1
 _DURABILITIES = tuple(Durability)
