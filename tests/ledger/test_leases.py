@@ -319,6 +319,20 @@ async def test_a_cancelled_caller_does_not_release_the_key_of_work_that_is_done(
         assert (await replay(ledger)).receipt == b"done"
 
 
+async def test_a_caller_that_is_cancelled_in_the_moment_the_work_ends_does_not_release_the_key(
+    ledger: onejob.Ledger,
+) -> None:
+    async def work(_: LeaseRenewal) -> bytes:
+        running.cancel()
+        return b"done"
+
+    running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), work))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    async with asyncio.timeout(20):
+        assert (await replay(ledger)).receipt == b"done"
+
+
 async def test_an_outage_until_the_lease_is_over_leaves_the_outcome_unknown(
     ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from .present import build_held_key
 
 T = TypeVar("T")
 OnLeaseLost = Callable[[BaseException], None]
+Settle = Callable[[], Coroutine[Any, Any, Receipt]]
 
 RENEWALS_PER_LEASE = 3  # at least
 RENEWAL_PAUSE_SECONDS_MAX = 5.0  # however long the lease: renewals show others that the holder is alive
@@ -137,33 +138,53 @@ async def run_under_lease(
     renewal = LeaseRenewal(ledger, held_key)
     if asyncio.get_running_loop().time() >= held_key.lease_end:
         raise _lease_expired()
-    rejection: FinalRejection | None = None
+    end = _WorkEnd()
     try:
-        settle = partial(renewal.commit, await renewal.run(work(renewal)))
+        await renewal.run(end.record(work, renewal))
     except _JobEnded:
         # The commit makes submissions of this key answer with the cancelled job.
-        settle = partial(renewal.commit, b"")
-    except FinalRejection as error:
-        rejection = error
-        settle = partial(renewal.reject, error.receipt)
+        end.settle = partial(renewal.commit, b"")
     except LeaseLost:
         raise
     except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
         renewal.is_over = True
-        await renewal.fail(error)
+        if end.settle is None:
+            await renewal.fail(error)
+        else:  # the caller was cancelled in the moment in which the work ended
+            _start_settling(renewal, end.settle).add_done_callback(_log_not_settled)
         raise
     finally:
         renewal.is_over = True
-    settled = await _settle_while_held(renewal, settle)
-    if rejection is not None:
-        raise rejection
-    return settled
+    assert end.settle is not None
+    receipt = await _wait_until_settled(_start_settling(renewal, end.settle))
+    if end.rejection is not None:
+        raise end.rejection
+    return receipt
 
 
-async def _settle_while_held(renewal: LeaseRenewal, settle: Callable[[], Coroutine[Any, Any, Receipt]]) -> Receipt:
+class _WorkEnd:
+    """How work has ended, and so how its key is settled."""
+
+    settle: Settle | None = None  # None: it has not ended, or raised an exception
+    rejection: FinalRejection | None = None
+
+    async def record(self, work: Callable[[LeaseRenewal], Coroutine[Any, Any, bytes]], renewal: LeaseRenewal) -> None:
+        try:
+            self.settle = partial(renewal.commit, await work(renewal))
+        except FinalRejection as rejection:
+            self.rejection = rejection
+            self.settle = partial(renewal.reject, rejection.receipt)
+
+
+def _start_settling(renewal: LeaseRenewal, settle: Settle) -> "asyncio.Task[Receipt]":
+    """Settle a key in a task of its own, which goes on when the caller is cancelled."""
     settling = asyncio.create_task(renewal.run(_settle_until_stored(renewal, settle), is_settling=True))
     _settling_tasks.add(settling)
     settling.add_done_callback(_settling_tasks.discard)
+    return settling
+
+
+async def _wait_until_settled(settling: "asyncio.Task[Receipt]") -> Receipt:
     try:
         return await asyncio.shield(settling)
     except LeaseExpired as error:
@@ -171,9 +192,12 @@ async def _settle_while_held(renewal: LeaseRenewal, settle: Callable[[], Corouti
             "the work has ended, but the store could not be reached to record it before the lease expired; "
             "a repetition may run it again"
         ) from error
+    except asyncio.CancelledError:
+        settling.add_done_callback(_log_not_settled)
+        raise
 
 
-async def _settle_until_stored(renewal: LeaseRenewal, settle: Callable[[], Coroutine[Any, Any, Receipt]]) -> Receipt:
+async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt:
     for attempt in count():
         try:
             return await settle()
@@ -314,6 +338,11 @@ def _orphan_task(task: "asyncio.Task[Any]") -> None:
     task.cancel()
     _orphaned_tasks.add(task)
     task.add_done_callback(_on_orphan_done)
+
+
+def _log_not_settled(task: "asyncio.Task[Receipt]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("work has ended, but its key could not be settled: %s", error)
 
 
 def _on_orphan_done(task: "asyncio.Task[Any]") -> None:
