@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from onejob.middleware import WsgiIdempotencyMiddleware
 from onejob.middleware.blocking import BlockingRequest
 from onejob.middleware.layer import HeldRequest
 from tests.middleware.doors import Sent, call_wsgi
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -211,3 +214,21 @@ def test_every_process_opens_the_store_by_itself_after_a_fork(tmp_path: Path) ->
 
 
 MAIN = os.getpid()
+
+
+PROGRAM = """
+import sys
+from onejob.middleware import WsgiIdempotencyMiddleware
+from tests.middleware.doors import call_wsgi
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "2")])
+    return [b"ok"]
+
+call_wsgi(WsgiIdempotencyMiddleware(app, sys.argv[1], scope=lambda _: "ann"), b"", HTTP_IDEMPOTENCY_KEY="k")
+"""
+
+
+def test_a_process_that_ends_closes_its_store_silently(durable_url: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM, durable_url], cwd=ROOT, capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")

@@ -602,8 +602,10 @@ class WorkerThread:
         return future
 
     async def aclose(self) -> None:
+        # Not with another thread, which cannot be started any more when the interpreter shuts down.
+        await self.call(lambda: None)
         self._calls.put(None)
-        await asyncio.to_thread(self._thread.join)
+        self._thread.join()
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
