@@ -42,8 +42,9 @@ class ErrorCode(Struct, frozen=True):
     title: str
     next_action: NextAction
     exit_code: ExitCode
-    # True if the code is decided after the lookup of the key, or from bytes that every attempt had: then no earlier attempt has
-    # created a job. UNAUTHORIZED is decided before the lookup and proves nothing about an attempt whose response was lost.
+    # True if the code is decided after the lookup of the key, or from bytes that every attempt had, and every other attempt
+    # would be answered with it too: then none has created a job, and none that is still under way will. UNAUTHORIZED is decided
+    # before the lookup and proves nothing about an attempt whose response was lost; what a quota refuses now, it may admit later.
     settles: bool = False
     # True if Retry-After is expected with this code. Each problem decides for itself: an exhausted hourly quota has it too, and
     # a store that needs an operator is SERVICE_UNAVAILABLE without it.
@@ -64,7 +65,7 @@ _ROWS: Final = (
     ErrorCode("METHOD_NOT_ALLOWED", 405, "Method not allowed", _FIX, _EXIT.FAILED),
     ErrorCode("CONFLICT", 409, "Conflict", _FIX, _EXIT.CONFLICT, settles=True),
     ErrorCode("IN_PROGRESS", 409, "Request in progress", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),
-    ErrorCode("SEQUENCE_GAP", 409, "Sequence gap", _FIX, _EXIT.USAGE_ERROR, settles=True),
+    ErrorCode("SEQUENCE_GAP", 409, "Sequence gap", _FIX, _EXIT.USAGE_ERROR),
     # Not definite: a lost attempt may have executed the number, and its record has expired.
     ErrorCode("ALREADY_COMMITTED", 409, "Sequence number already committed", _FIX, _EXIT.CONFLICT),
     ErrorCode("IDEMPOTENCY_KEY_REUSED", 409, "Idempotency key reused", _FIX, _EXIT.CONFLICT, settles=True),
@@ -77,9 +78,9 @@ _ROWS: Final = (
     ErrorCode("REJECTED", 422, "Submission rejected", _GIVE_UP, _EXIT.FAILED, settles=True),
     ErrorCode("PAYLOAD_TOO_LARGE", 413, "Payload too large", _FIX, _EXIT.USAGE_ERROR, settles=True),
     ErrorCode("UNSUPPORTED_MEDIA_TYPE", 415, "Unsupported media type", _FIX, _EXIT.USAGE_ERROR),
-    ErrorCode("QUOTA_EXCEEDED", 429, "Quota exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
-    ErrorCode("COST_LIMIT_EXCEEDED", 429, "Cost limit exceeded", _GIVE_UP, _EXIT.REFUSED, settles=True),
-    ErrorCode("RATE_LIMITED", 429, "Too many requests", _WAIT, _EXIT.REFUSED, settles=True, retryable=True),
+    ErrorCode("QUOTA_EXCEEDED", 429, "Quota exceeded", _GIVE_UP, _EXIT.REFUSED),
+    ErrorCode("COST_LIMIT_EXCEEDED", 429, "Cost limit exceeded", _GIVE_UP, _EXIT.REFUSED),
+    ErrorCode("RATE_LIMITED", 429, "Too many requests", _WAIT, _EXIT.REFUSED, retryable=True),
     ErrorCode("LOGIN_THROTTLED", 429, "Too many failed logins", _WAIT, _EXIT.FORBIDDEN, retryable=True),
     ErrorCode("INTERNAL_ERROR", 500, "Internal server error", _RETRY, _EXIT.FAILED),
     ErrorCode("SERVICE_UNAVAILABLE", 503, "Service unavailable", _RETRY, _EXIT.UNAVAILABLE, retryable=True),

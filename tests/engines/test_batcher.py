@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from onejob.clock import FakeClock
 from onejob.conformance.commands import IncrementCounter
-from onejob.conformance.samples import OTHER, TENANT, submit
+from onejob.conformance.samples import OTHER, TENANT, set_limit, submit, submit_counted, submit_sequence
 from onejob.core.command import Command
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import Forget
-from onejob.core.replies import AnyReply, Created, Missing, Replayed
+from onejob.core.replies import AnyReply, Created, Missing, Refused, Replayed
 from onejob.core.submit import Submit
 from onejob.core.work import Extend, Finish, FinishOutcome
 from onejob.engine import ListJobs
@@ -327,6 +327,20 @@ async def test_unavailable_after_unknown_is_still_unknown(engine: RecordingEngin
     engine.fail_before.append(Unavailable("gone"))
     with pytest.raises(Unknown):
         await task
+
+
+@pytest.mark.parametrize("command", [submit_counted(), submit_sequence(sequence=5)])
+async def test_a_refusal_that_may_pass_after_unknown_is_still_unknown(
+    engine: RecordingEngine, command: Command[Any]
+) -> None:
+    """The first copy may be under way, and be executed when the limit or the gap is no more."""
+    await engine.execute([set_limit(0)])
+    combined = Batcher(engine)
+    (refused,) = await combined.execute([command])
+    assert isinstance(refused, Refused)
+    engine.fail_before.append(Unknown("lost"))
+    with pytest.raises(Unknown):
+        await combined.execute([command])
 
 
 async def test_unavailable_is_reported_once_to_each_caller(engine: RecordingEngine) -> None:

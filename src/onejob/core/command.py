@@ -46,6 +46,16 @@ def is_precondition_failure(reply: object) -> bool:
     return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
 
 
+def may_pass(reply: object) -> bool:
+    """True for a refusal that depends on the moment: a copy of the command that is executed later may be accepted."""
+    return isinstance(reply, Refused) and reply.reason in _PASSING_REASONS
+
+
+_PASSING_REASONS = frozenset(
+    {Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED, Reason.RATE_LIMITED, Reason.SEQUENCE_GAP}
+)
+
+
 def arrived_too_late(now: int) -> Refused:
     """The reply to a command that is executed after its `not_after`: it was not decided at all."""
     return Refused(Reason.TOO_LATE, "the command came too late, and nothing was done; retry it", now)

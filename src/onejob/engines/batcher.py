@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from onejob.core.command import Command, is_precondition_failure
+from onejob.core.command import Command, is_precondition_failure, may_pass
 from onejob.core.replies import AnyReply
 from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import FactsLocked, NotAccepted, PartlyDone, Unavailable, Unknown
@@ -464,13 +464,17 @@ def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyRep
 
 
 def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequence[Result]:
-    """A command that was not executed in a repeated attempt is as unknown as it was after the attempt before."""
+    """A command that was not executed in a repeated attempt is as unknown as it was after the attempt before.
+
+    So is one that was refused for a limit or a gap: a copy of it may be under way, and be admitted later.
+    """
     if unknown is None:
         return results
-    return [
-        _to_engine_error(unknown) if isinstance(result, Unavailable) or is_precondition_failure(result) else result
-        for result in results
-    ]
+    return [_to_engine_error(unknown) if _is_undecided(result) else result for result in results]
+
+
+def _is_undecided(result: Result) -> bool:
+    return isinstance(result, Unavailable) or is_precondition_failure(result) or may_pass(result)
 
 
 def _complete_all(entries: Iterable[Pending], results: Iterable[Result]) -> None:
