@@ -93,6 +93,16 @@ def test_a_row_that_was_tried_a_window_ago_is_reported_and_not_sent(
         assert Relay(sqlite_source.table, ledger.submit_prepared, clock).run_once() == RelayCounts()
 
 
+def test_a_row_that_was_tried_at_no_possible_time_keeps_no_other_waiting(
+    sqlite_source: Source, ledger: sync.SyncLedger
+) -> None:
+    sqlite_source.add("bad")
+    sqlite_source.change(f"first_tried_at = {10**18}")
+    sqlite_source.add("good")
+    counts = Relay(sqlite_source.table, ledger.submit_prepared, FakeClock()).run_once()
+    assert counts == RelayCounts(submitted=1, failed=1)
+
+
 def test_a_row_that_was_never_tried_is_sent_however_old_it_is(sqlite_source: Source, ledger: sync.SyncLedger) -> None:
     sqlite_source.add("k")
     clock = FakeClock()

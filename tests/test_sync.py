@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
@@ -100,6 +101,21 @@ def test_a_closed_ledger_says_so() -> None:
     ):
         with pytest.raises(onejob.Unavailable, match="this ledger is closed: nothing was done"):
             call()
+
+
+def test_work_whose_lease_is_lost_raises_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onejob.ledger.leases.RENEWAL_PAUSE_SECONDS_MAX", 0.1)
+    with onejob.sync.open("memory://") as queue:
+        held = queue.check_or_reserve("t", idempotency_key="held", job=False)
+        assert isinstance(held, onejob.HeldKey)
+
+        def work() -> bytes:
+            queue.fail(held)
+            time.sleep(1)  # the next renewal is refused
+            return b""
+
+        with pytest.raises(onejob.LeaseLost):
+            queue.run_under_lease(held, work)
 
 
 def test_a_call_in_progress_ends_when_the_ledger_is_closed() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
@@ -214,9 +214,12 @@ class SyncLedger:
         if not begun.done():  # the lease was over
             return self._loop.result(settled)
         try:
-            result.set_result(work())
+            returned = work()
+            with suppress(InvalidStateError):  # the lease was lost, and nobody waits for the result
+                result.set_result(returned)
         except FinalRejection as rejection:
-            result.set_exception(rejection)
+            with suppress(InvalidStateError):
+                result.set_exception(rejection)
         except BaseException:
             result.cancel()  # the exception is raised in this thread, not in the loop
             with suppress(CancelledError, OnejobError):

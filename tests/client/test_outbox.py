@@ -87,7 +87,51 @@ def test_a_disk_that_is_full_after_the_request_does_not_change_the_outcome(
             assert resumed.receipt.outcome == "replayed"
             assert client.resume() == []
     assert out.strip() == told
-    assert "resume() will send" in err
+    assert "resume() may send" in err
+
+
+LOCK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def lock_in_another_process(path: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return process
+
+
+def test_a_refusal_that_cannot_be_removed_from_the_outbox_is_ambiguous(
+    server: ServeProcess, path: Path, scope: str, quick_retry: RetryPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.client.outbox.BUSY_MS", 100)
+    with onejob.Client(server.base_url) as first:
+        first.submit("charge", 1, idempotency_key="k", scope=scope)
+
+    def lock_outbox(key: str, attempt: int) -> NetworkFault:
+        lockers.append(lock_in_another_process(path))
+        return PASS
+
+    lockers: list[subprocess.Popen[str]] = []
+    with (
+        run_faulty_proxy(server.port, lock_outbox) as proxy,
+        onejob.Client(proxy.url, retry=quick_retry, outbox=path) as client,
+    ):
+        with pytest.raises(onejob.AmbiguousOutcome, match="could not be removed from the outbox") as raised:
+            client.submit("charge", 2, idempotency_key="k", scope=scope)
+        assert isinstance(raised.value.__cause__, onejob.IdempotencyConflict)
+        assert pending(client) == ["k"]
+        (locker,) = lockers
+        locker.communicate("unlock", timeout=30)
+        assert client.resume() == []  # it is removed with the next write
+        assert pending(client) == []
 
 
 def test_the_outbox_is_readable_by_its_owner_only(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connections, transaction
-from django.http import Http404, JsonResponse
+from django.http import Http404, JsonResponse, StreamingHttpResponse
 from django.test import Client, override_settings
 from rest_framework.exceptions import ValidationError
 from rest_framework.response import Response
@@ -247,4 +247,24 @@ def test_a_view_in_a_transaction_needs_the_middleware(
     with override_settings(MIDDLEWARE=[]):
         assert [pay(shop).status_code for _ in range(2)] == [500, 500]
     assert "put onejob.django.IdempotencyMiddleware into MIDDLEWARE" in caplog.text
+    assert payments() == 0
+
+
+@once
+def pay_and_break(request: Any) -> Any:
+    def broken() -> Iterator[bytes]:
+        yield b"0"
+        raise RuntimeError("x")
+
+    write("INSERT INTO payment VALUES (7)")
+    return StreamingHttpResponse(broken(), headers={"Content-Length": "2"})
+
+
+def test_a_stream_that_breaks_in_a_transaction_rolls_it_back(
+    shop: Client, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections.settings["ledger"], "ATOMIC_REQUESTS", True)
+    serve(pay_and_break)
+    with override_settings(ONEJOB=settings.ONEJOB | {"RULES": ["POST /elsewhere"]}):
+        assert pay(shop).status_code == 500
     assert payments() == 0

@@ -333,6 +333,61 @@ async def test_a_caller_that_is_cancelled_in_the_moment_the_work_ends_does_not_r
         assert (await replay(ledger)).receipt == b"done"
 
 
+async def test_a_commit_whose_answer_is_lost_is_found_though_the_renewal_is_refused(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, answers_lost, renewals_refused = ledger.commit, 0, 0
+    renew = ledger.renew
+
+    async def lose_first_answer(held: onejob.HeldKey, receipt: bytes) -> onejob.Receipt:
+        nonlocal answers_lost
+        stored = await commit(held, receipt)
+        if answers_lost:
+            return stored
+        answers_lost += 1
+        await wait_until(lambda: renewals_refused > 0)
+        raise Unknown("the answer was lost")
+
+    async def count_refused(held: onejob.HeldKey) -> onejob.HeldKey:
+        nonlocal renewals_refused
+        try:
+            return await renew(held)
+        except LeaseLost:
+            renewals_refused += 1
+            raise
+
+    async def work(_: LeaseRenewal) -> bytes:
+        return b"done"
+
+    monkeypatch.setattr(ledger, "commit", lose_first_answer)
+    monkeypatch.setattr(ledger, "renew", count_refused)
+    assert (await run_under_lease(ledger, await hold_key(ledger), work)).receipt == b"done"
+
+
+async def test_settling_ends_when_the_ledger_is_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onejob.ledger.runtime._SETTLING_SECONDS_MAX", 0.1)
+    async with onejob.open(url, sweep=False) as ledger:
+        outage = Outage(ledger, monkeypatch)
+        held = await hold_key(ledger, lease=timedelta(hours=1))
+        running = asyncio.create_task(run_under_lease(ledger, held, outage.work))
+        await wait_until(lambda: outage.failures > 0)
+    with pytest.raises(Unknown, match="the ledger was closed"):
+        await running
+
+
+async def test_a_ledger_that_is_closed_waits_for_keys_that_are_being_settled(durable_url: str) -> None:
+    async def work(_: LeaseRenewal) -> bytes:
+        running.cancel()
+        return b"done"
+
+    async with onejob.open(durable_url, sweep=False) as ledger:
+        running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), work))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    async with onejob.open(durable_url, sweep=False) as ledger:
+        assert (await replay(ledger)).receipt == b"done"
+
+
 async def test_an_outage_until_the_lease_is_over_leaves_the_outcome_unknown(
     ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

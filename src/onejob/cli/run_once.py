@@ -301,7 +301,8 @@ async def _run_held(ledger: Ledger, held_key: HeldKey, child: CommandProcess, op
         if child.outcome is None:
             raise
         then = "will not run it" if options.at_most_once else "may run it"
-        print_error(f"the command has ended, but that could not be stored ({error}); a repetition {then} again")
+        reason = str(error).partition(";")[0]
+        print_error(f"the command has ended, but that could not be stored ({reason}); a repetition {then} again")
     assert child.outcome is not None
     return child.outcome
 

@@ -505,9 +505,12 @@ class ClientOperations:
         except OnejobError as error:
             used = bool(intent.sequence) and _is_used_number(error)  # sending it again never gives a receipt
             keep = isinstance(error, AmbiguousOutcome) or _is_transient(error, resumed=not intent.is_new)
-            yield DiskWork(
-                lambda: outbox.release(intent) if keep and not used else outbox.settle(intent, executed=used)
-            )
+            if keep and not used:
+                yield DiskWork(lambda: outbox.release(intent))
+            elif not (yield DiskWork(lambda: outbox.settle(intent, executed=used))):
+                # Not the refusal: who believes it may submit anew, and resume() would send this one too.
+                message = f"{error}; it could not be removed from the outbox: resume() may send it again"
+                raise AmbiguousOutcome(message, key=intent.key, attempts=0) from error
             raise
         except BaseException:
             outbox.release(intent)  # interrupted: no driver performs another step

@@ -97,6 +97,7 @@ class Outbox:
         self._holder = new_holder()
         self._nonce = new_nonce()
         self._lock = RLock()
+        self._unwritten: list[Callable[[], None]] = []  # updates that could not be written yet
         if not self._path.exists():
             create_outbox_file(self._path, server=server, client_id=client_id or f"outbox-{self._nonce}")
         self._db = open_outbox_file(self._path)
@@ -149,18 +150,27 @@ class Outbox:
                 self._lease(intent.id)
             return intent
 
-    def settle(self, intent: Intent, *, executed: bool = True) -> None:
-        """Delete a row after a definite response. A sequence number that was not executed is free again."""
-        with self._log_failure(), self._write_transaction():
+    def settle(self, intent: Intent, *, executed: bool = True) -> bool:
+        """Delete a row after a definite response; False if that could not be stored.
+
+        A sequence number that was not executed is free again.
+        """
+
+        def delete() -> None:
             self._db.execute("DELETE FROM intent WHERE id = ?", (intent.id,))
-            name = f"scope {intent.scope}"
-            if intent.sequence and not executed and self._read_counter(name) == intent.sequence:
+            is_deleted, name = self._db.changes() > 0, f"scope {intent.scope}"
+            if is_deleted and intent.sequence and not executed and self._read_counter(name) == intent.sequence:
                 self._set_counter(name, intent.sequence - 1)
 
-    def release(self, intent: Intent) -> None:
-        """End the lease of a row without a definite response, so that `claim` returns it."""
-        with self._log_failure(), self._write_transaction():
+        return self._write_now_or_later(delete)
+
+    def release(self, intent: Intent) -> bool:
+        """End the lease of a row without a definite response, so that `claim` returns it; False if not stored."""
+
+        def end_lease() -> None:
             self._db.execute("UPDATE intent SET held_until = 0 WHERE id = ? AND holder = ?", (intent.id, self._holder))
+
+        return self._write_now_or_later(end_lease)
 
     def pending(self) -> list[str]:
         """The keys of all rows, which have no definite response yet."""
@@ -169,6 +179,9 @@ class Outbox:
 
     def close(self) -> None:
         with self._lock:
+            if self._unwritten:
+                with suppress(StoreRefused, Unavailable), self._write_transaction():
+                    pass
             self._db.close()
             self._liveness_lock.release()
 
@@ -233,17 +246,22 @@ class Outbox:
     def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    @contextmanager
-    def _log_failure(self) -> Iterator[None]:
+    def _write_now_or_later(self, update: Callable[[], None]) -> bool:
         """For updates after the call was sent: that the file cannot be written does not change how the call ended.
 
-        The row stays, and `resume` sends the same bytes again, which creates no second job.
+        The update is written with the next one. If this process ends before that, the row stays as it is, and `resume`
+        sends the same bytes again.
         """
-        try:
-            yield
-        except (StoreRefused, Unavailable) as error:
-            cause = error.__cause__ or error
-            log.warning("%s cannot be written (%s): resume() will send a submission again", self._path, cause)
+        with self._lock:
+            self._unwritten.append(update)
+            try:
+                with self._write_transaction():
+                    pass
+            except (StoreRefused, Unavailable) as error:
+                cause = error.__cause__ or error
+                log.warning("%s cannot be written (%s): resume() may send a submission again", self._path, cause)
+                return False
+            return True
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
@@ -251,8 +269,11 @@ class Outbox:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
+                    for update in self._unwritten:
+                        update()
                     yield
                     self._db.execute("COMMIT")
+                    self._unwritten.clear()
                 except BaseException:
                     with suppress(apsw.Error):
                         self._db.execute("ROLLBACK")

@@ -138,14 +138,27 @@ def settle_response(held: BlockingRequest, rules: IdempotencyRules, response: An
 
 def receipt_of(response: Any, rules: IdempotencyRules) -> bytes | None:
     """What is stored of a response; None if its key may be used again."""
-    headers = tuple([(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()])
-    body: bytes | None = None
-    if not response.streaming:
-        body = response.content
-    elif rules.has_small_length(headers) and not getattr(response, "is_async", False):
-        body = b"".join(response.streaming_content)
-        response.streaming_content = [body]
+    headers = _encoded_headers(response)
+    body = _read_short_stream(response, headers, rules) if response.streaming else response.content
     return rules.receipt_of(response.status_code, headers, body)
+
+
+def read_short_stream(response: Any, rules: IdempotencyRules) -> None:
+    """Read a stream that will be stored, while what fails in it can still be rolled back."""
+    if response.streaming:
+        _read_short_stream(response, _encoded_headers(response), rules)
+
+
+def _read_short_stream(response: Any, headers: Headers, rules: IdempotencyRules) -> bytes | None:
+    if not rules.has_small_length(headers) or getattr(response, "is_async", False):
+        return None
+    body = b"".join(response.streaming_content)
+    response.streaming_content = [body]
+    return body
+
+
+def _encoded_headers(response: Any) -> Headers:
+    return tuple([(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()])
 
 
 def to_http_response(response: LayerResponse) -> Any:

@@ -34,6 +34,7 @@ from .middleware import (
     acquire_key,
     add_headers,
     leave_to_middleware,
+    read_short_stream,
     receipt_of,
     settle_response,
     to_http_response,
@@ -94,7 +95,9 @@ def _run_once(run: "_ViewRun", rule: Rule, *, atomic: bool) -> Any:
         return _respond_in_transaction(run, held, layer.rules, using)
     if _is_in_transaction():
         leave_to_middleware(run.request, held)
-        return run.call()
+        response = run.call()
+        read_short_stream(response, layer.rules)
+        return response
     try:
         response = run.respond()
     except BaseException:

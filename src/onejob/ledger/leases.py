@@ -31,6 +31,7 @@ from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknow
 from . import Ledger
 from .held_keys import PreparedKeyHeld
 from .present import build_held_key
+from .runtime import Runtime
 
 T = TypeVar("T")
 OnLeaseLost = Callable[[BaseException], None]
@@ -47,7 +48,6 @@ log = logging.getLogger("onejob")
 
 # The event loop keeps only weak references to tasks.
 _orphaned_tasks: set[asyncio.Task[Any]] = set()
-_settling_tasks: set[asyncio.Task[Any]] = set()
 
 
 class LeaseRenewal:
@@ -59,15 +59,19 @@ class LeaseRenewal:
         self.is_over = False  # settled or lost: work that still runs can achieve nothing
 
     @property
+    def runtime(self) -> Runtime:
+        return self._ledger.runtime
+
+    @property
     def lease_until(self) -> datetime:
         """When the lease ends unless it is renewed again."""
         return self.held_key.lease_until
 
     async def run(self, work: Coroutine[Any, Any, T], *, is_settling: bool = False) -> T:
-        """Run work while the lease is renewed. Work that has ended is settled whether or not its job was cancelled."""
+        """Run work while the lease is renewed."""
         return await run_while_renewing(
             work,
-            self.renew if is_settling else self._renew_unless_job_has_ended,
+            self._renew_while_settling if is_settling else self._renew_unless_job_has_ended,
             interval_seconds=_renewal_interval_seconds(self.held_key.lease_ms),
             jitter_seed=self.held_key.holder,
             lease_end=self.held_key.lease_end,
@@ -87,6 +91,12 @@ class LeaseRenewal:
     async def renew(self) -> float:
         """Renew the lease; returns when it ends, on the clock of the event loop."""
         self.held_key = await self._ledger.renew(self.held_key)
+        return self.held_key.lease_end
+
+    async def _renew_while_settling(self) -> float:
+        """If the store says that the lease is lost, the key may be settled already: its settling will be told which."""
+        with suppress(LeaseLost):
+            await self.renew()
         return self.held_key.lease_end
 
     async def _renew_unless_job_has_ended(self) -> float:
@@ -179,8 +189,8 @@ class _WorkEnd:
 def _start_settling(renewal: LeaseRenewal, settle: Settle) -> "asyncio.Task[Receipt]":
     """Settle a key in a task of its own, which goes on when the caller is cancelled."""
     settling = asyncio.create_task(renewal.run(_settle_until_stored(renewal, settle), is_settling=True))
-    _settling_tasks.add(settling)
-    settling.add_done_callback(_settling_tasks.discard)
+    renewal.runtime.settling_tasks.add(settling)
+    settling.add_done_callback(renewal.runtime.settling_tasks.discard)
     return settling
 
 
@@ -188,10 +198,7 @@ async def _wait_until_settled(settling: "asyncio.Task[Receipt]") -> Receipt:
     try:
         return await asyncio.shield(settling)
     except LeaseExpired as error:
-        raise Unknown(
-            "the work has ended, but the store could not be reached to record it before the lease expired; "
-            "a repetition may run it again"
-        ) from error
+        raise _not_recorded("the lease expired") from error
     except asyncio.CancelledError:
         settling.add_done_callback(_log_not_settled)
         raise
@@ -207,8 +214,14 @@ async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt
             if not error.retryable:  # such as a receipt that is too large
                 await renewal.fail(error)
                 raise
+            if renewal.runtime.is_closed:
+                raise _not_recorded("the ledger was closed") from error
         await asyncio.sleep(min(PAUSE_FIRST * 2**attempt, SETTLE_PAUSE_SECONDS_MAX))
     raise AssertionError
+
+
+def _not_recorded(reason: str) -> Unknown:
+    return Unknown(f"the work has ended, but {reason} before that was stored; a repetition may run it again")
 
 
 class RenewalTimer:

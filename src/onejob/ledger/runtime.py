@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 PROBE_INTERVAL_SECONDS = 3.0
 
 _FLUSH_CHUNK_SIZE = 500
+_SETTLING_SECONDS_MAX = 2.0
 _NO_TENANT = ""  # no tenant has this name
 READY_POLICY_NAME = "ready"
 _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
@@ -118,6 +119,8 @@ class Runtime:
         self._sweeps_store = not info.is_maintained_elsewhere
         self._maintenance_task: asyncio.Task[None] | None = None
         self._engine = engine
+        self.settling_tasks: set[asyncio.Task[Any]] = set()  # of held keys whose work has ended
+        self.is_closed = False
         self._sweep_totals, self._maintenance_failures = SweepResult(), 0
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
@@ -200,6 +203,9 @@ class Runtime:
         self.waiters.release()
 
     async def aclose(self) -> None:
+        if self.settling_tasks:
+            await asyncio.wait(tuple(self.settling_tasks), timeout=_SETTLING_SECONDS_MAX)
+        self.is_closed = True
         self.waiters.release()
         self.job_watcher.close()
         self.claims.close()
