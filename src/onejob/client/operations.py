@@ -507,7 +507,7 @@ class ClientOperations:
             keep = isinstance(error, AmbiguousOutcome) or _is_transient(error, resumed=not intent.is_new)
             if keep and not used:
                 yield DiskWork(lambda: outbox.release(intent))
-            elif not (yield DiskWork(lambda: outbox.settle(intent, executed=used))):
+            elif not (yield DiskWork(lambda: outbox.settle(intent, executed=used))) and not used:
                 # Not the refusal: who believes it may submit anew, and resume() would send this one too.
                 message = f"{error}; it could not be removed from the outbox: resume() may send it again"
                 raise AmbiguousOutcome(message, key=intent.key, attempts=0) from error

@@ -80,6 +80,9 @@ class TenantCounts(Struct, frozen=True):
 class Runtime:
     sites: Sites = NO_SITES  # that a submission may name; set where the ledger is opened
 
+    is_closed = False
+    _maintenance_task: "asyncio.Task[None] | None" = None
+
     def __init__(
         self,
         engine: Engine,
@@ -117,10 +120,8 @@ class Runtime:
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
         self._sweeps_store = not info.is_maintained_elsewhere
-        self._maintenance_task: asyncio.Task[None] | None = None
         self._engine = engine
         self.settling_tasks: set[asyncio.Task[Any]] = set()  # of held keys whose work has ended
-        self.is_closed = False
         self._sweep_totals, self._maintenance_failures = SweepResult(), 0
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
