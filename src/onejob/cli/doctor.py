@@ -253,12 +253,8 @@ def erasure_finding(erasure: "Erasure | None") -> Finding:
 def _check_durability(declared: Durability) -> Finding:
     if declared is Durability.PROCESS:
         return warn("durability", "process: everything is lost when it ends", "use sqlite:///file.db for real work")
-    lost = (
-        "a crash and a power failure, not the loss of the disk"
-        if declared is Durability.DISK
-        else "the loss of a machine"
-    )
-    return ok("durability", f"{declared}: acknowledged jobs survive {lost}")
+    survived = "a crash and a power failure" if declared is Durability.DISK else "the loss of a machine"
+    return ok("durability", f"{declared}: acknowledged jobs survive {survived}")
 
 
 def check_engine_clock(offset_ms: int, *, shared: bool = False) -> Finding:

@@ -301,7 +301,7 @@ async def _run_held(ledger: Ledger, held_key: HeldKey, child: CommandProcess, op
         if child.outcome is None:
             raise
         then = "will not run it" if options.at_most_once else "may run it"
-        reason = str(error).partition(";")[0]
+        reason = "the store did not answer" if isinstance(error, Unknown) else error
         print_error(f"the command has ended, but that could not be stored ({reason}); a repetition {then} again")
     assert child.outcome is not None
     return child.outcome

@@ -145,7 +145,7 @@ def receipt_of(response: Any, rules: IdempotencyRules) -> bytes | None:
 
 def read_short_stream(response: Any, rules: IdempotencyRules) -> None:
     """Read a stream that will be stored, while what fails in it can still be rolled back."""
-    if response.streaming:
+    if getattr(response, "streaming", False):
         _read_short_stream(response, _encoded_headers(response), rules)
 
 
