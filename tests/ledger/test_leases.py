@@ -283,6 +283,17 @@ async def test_an_outage_after_the_work_does_not_release_its_key(
     assert (await running).receipt == b"done"
 
 
+async def test_a_key_is_settled_after_however_many_attempts(
+    ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onejob.ledger.leases.SETTLE_PAUSE_SECONDS_MAX", 0.0)
+    outage = Outage(ledger, monkeypatch)
+    running = asyncio.create_task(run_under_lease(ledger, await hold_key(ledger), outage.work))
+    await wait_until(lambda: outage.failures > 1100)
+    outage.is_on = False
+    assert (await running).receipt == b"done"
+
+
 async def test_an_outage_after_a_final_rejection_does_not_release_its_key(
     ledger: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,7 +205,8 @@ async def _wait_until_settled(settling: "asyncio.Task[Receipt]") -> Receipt:
 
 
 async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt:
-    for attempt in count():
+    pause = PAUSE_FIRST
+    while True:
         try:
             return await settle()
         except LeaseLost:
@@ -216,8 +217,8 @@ async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt
                 raise
             if renewal.runtime.is_closed:
                 raise _not_recorded("the ledger was closed") from error
-        await asyncio.sleep(min(PAUSE_FIRST * 2**attempt, SETTLE_PAUSE_SECONDS_MAX))
-    raise AssertionError
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, SETTLE_PAUSE_SECONDS_MAX)
 
 
 def _not_recorded(reason: str) -> Unknown:
