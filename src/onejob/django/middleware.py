@@ -138,19 +138,13 @@ def settle_response(held: BlockingRequest, rules: IdempotencyRules, response: An
 
 def receipt_of(response: Any, rules: IdempotencyRules) -> bytes | None:
     """What is stored of a response; None if its key may be used again."""
-    headers = _encoded_headers(response)
-    body = _read_short_stream(response, headers, rules) if response.streaming else response.content
-    return rules.receipt_of(response.status_code, headers, body)
+    body = read_short_stream(response, rules) if response.streaming else response.content
+    return rules.receipt_of(response.status_code, _encoded_headers(response), body)
 
 
-def read_short_stream(response: Any, rules: IdempotencyRules) -> None:
-    """Read a stream that will be stored, while what fails in it can still be rolled back."""
-    if getattr(response, "streaming", False):
-        _read_short_stream(response, _encoded_headers(response), rules)
-
-
-def _read_short_stream(response: Any, headers: Headers, rules: IdempotencyRules) -> bytes | None:
-    if not rules.has_small_length(headers) or getattr(response, "is_async", False):
+def read_short_stream(response: Any, rules: IdempotencyRules) -> bytes | None:
+    """The body of a stream that is short enough to be stored; else None."""
+    if not rules.has_small_length(_encoded_headers(response)) or getattr(response, "is_async", False):
         return None
     body = b"".join(response.streaming_content)
     response.streaming_content = [body]

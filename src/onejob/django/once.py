@@ -96,7 +96,8 @@ def _run_once(run: "_ViewRun", rule: Rule, *, atomic: bool) -> Any:
     if _is_in_transaction():
         leave_to_middleware(run.request, held)
         response = run.call()
-        read_short_stream(response, layer.rules)
+        if getattr(response, "streaming", False):
+            read_short_stream(response, layer.rules)  # here, what fails in it is rolled back
         return response
     try:
         response = run.respond()
