@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from onejob.codes import CODES, HTTP_API_CODES, NextAction
-from onejob.core.replies import Reason
+from onejob.core.command import is_momentary_refusal
+from onejob.core.replies import Reason, Refused
 from onejob.errors import SubmissionRefused, WorkRefused
 from onejob.http.problems import to_problem
 
@@ -60,3 +61,9 @@ def built_codes(path: Path) -> Iterator[str]:
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield first.value
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_refusal_of_the_moment_settles_no_earlier_attempt(reason: Reason) -> None:
+    if is_momentary_refusal(Refused(reason, "text", 0)):
+        assert not CODES[reason].settles

@@ -46,12 +46,12 @@ def is_precondition_failure(reply: object) -> bool:
     return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
 
 
-def may_pass(reply: object) -> bool:
+def is_momentary_refusal(reply: object) -> bool:
     """True for a refusal that depends on the moment: a copy of the command that is executed later may be accepted."""
-    return isinstance(reply, Refused) and reply.reason in _PASSING_REASONS
+    return isinstance(reply, Refused) and reply.reason in _MOMENTARY_REASONS
 
 
-_PASSING_REASONS = frozenset(
+_MOMENTARY_REASONS = frozenset(
     {Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED, Reason.RATE_LIMITED, Reason.SEQUENCE_GAP}
 )
 
