@@ -35,6 +35,7 @@ from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from onejob.testing import FaultyEngine
 from tests.support.command_line import CommandRunner
+from tests.support.ledger_settings import set_settings
 
 DAY = ImportOptions(window_ms=86_400_000)
 STORED, KNOWN, CONFLICT = LineOutcome.STORED, LineOutcome.KNOWN, LineOutcome.CONFLICT
@@ -138,19 +139,22 @@ async def test_tenants_users_and_scopes_are_kept_apart(queue: onejob.Ledger) -> 
     only_mine = ImportOptions(window_ms=60_000, tenant="default")
     assert outcomes(await import_all(queue, line, options=only_mine)) == [LineOutcome.SKIPPED]
     assert outcomes(await import_all(queue, line)) == [STORED]
-    of_users = ImportOptions(window_ms=60_000, owns_keys=True)
-    results = await import_all(queue, line, replace(line, user_id=""), options=of_users)
-    assert outcomes(results) == [STORED, LineOutcome.INVALID]
-    actor = Actor.user("ann")
-    acme = queue.acting_as(tenant="acme", user="ann", actor=actor)
+    acme = queue.acting_as(tenant="acme", user="bob", actor=Actor.user("bob"))
     assert (await acme.submit("t", idempotency_key="k")).job_id == "x"
-    ann = queue.acting_as(tenant="acme", user="ann", actor=actor, owns_keys=True)
-    bob = queue.acting_as(tenant="acme", user="bob", actor=actor, owns_keys=True)
+
+
+async def test_where_keys_belong_to_users_an_imported_key_is_that_of_its_user(queue: onejob.Ledger) -> None:
+    await set_settings(queue, key_owner="user")
+    line = KeyLine(idempotency_key="k", scope="t", job_id="x", tenant="acme", user_id="ann")
+    results = await import_all(queue, line, replace(line, user_id=""))
+    assert outcomes(results) == [STORED, LineOutcome.INVALID]
+    ann = queue.acting_as(tenant="acme", user="ann", actor=Actor.user("ann"))
+    bob = queue.acting_as(tenant="acme", user="bob", actor=Actor.user("bob"))
     assert (await ann.submit("t", idempotency_key="k")).job_id == "x"
     assert (await bob.submit("t", idempotency_key="k")).created
     assert (await queue.submit("t", idempotency_key="k")).created
-    assert (await acme.submit("other", idempotency_key="k")).created
-    assert {line.scope async for line in export_keys(acme, scope="other")} == {"other"}
+    assert (await ann.submit("other", idempotency_key="k")).created
+    assert {line.scope async for line in export_keys(ann, scope="other")} == {"other"}
 
 
 async def test_what_is_no_settled_key_of_a_job_is_skipped(queue: onejob.Ledger, clock: FakeClock) -> None:
@@ -263,6 +267,6 @@ async def test_the_recipe_for_a_table_of_keys_works_as_printed(postgres_url: str
         await db.close()
     assert await asyncio.to_thread(main, [*shlex.split(words), "--engine", f"sqlite:///{tmp_path}/onejob.db"]) == 0
     async with onejob.open(f"sqlite:///{tmp_path}/onejob.db", sweep=False) as queue:
-        owner = queue.acting_as(tenant="default", user="42", actor=Actor.user("42"), owns_keys=True)
+        owner = queue.acting_as(tenant="default", user="42", actor=Actor.user("42"))
         receipts = {key: await owner.submit("charge", idempotency_key=key) for key, *_ in rows}
     assert {key: one.job_id for key, one in receipts.items() if not one.created} == {"paid": "ch_paid"}

@@ -23,6 +23,7 @@ from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from onejob.settings import load_service_config
 from tests.support.app_server import serve_app
+from tests.support.ledger_settings import set_settings
 from tests.support.sqlite_files import RawConnection
 
 
@@ -72,6 +73,7 @@ async def test_a_purge_that_races_submissions_leaves_no_key_without_its_job(url:
 async def test_forgetting_waits_for_remembered_rejections_too(url: str, clock: FakeClock) -> None:
     config = onejob.IdempotencyConfig(rejected_ttl_seconds=1000, committed_ttl_seconds=1)
     async with onejob.open(url, config=config, clock=clock, sweep=False) as queue:
+        await set_settings(queue, rejected_ttl_ms=1_000_000)
         held = await queue.check_or_reserve("t", idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         rejected = await queue.reject(held)

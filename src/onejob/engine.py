@@ -7,7 +7,7 @@ proved for every engine by `onejob.conformance`.
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -34,13 +34,11 @@ class Durability(StrEnum):
     QUORUM = "quorum"
 
 
-class LedgerSettings(Struct, frozen=True, kw_only=True):
-    """The settings that enter an identity or a decision, and must be the same in every process on a ledger."""
+class GateSettings(Struct, frozen=True, kw_only=True):
+    """What a manager prescribes to its gates, beside the settings that are stored in the ledger."""
 
-    key_owner: Literal["tenant", "user"] = "tenant"
     fingerprint_version: int = 1
     pending_ttl_seconds: float = 60.0
-    committed_ttl_seconds: float = 300.0
     rejected_ttl_seconds: float = 60.0
     rate_per_second: float | None = None
     rate_burst: int = 100
@@ -57,7 +55,8 @@ class ManagerInfo(Struct, frozen=True, kw_only=True):
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
     """The metadata of an engine, as plain data. The five fields from `write_lanes` on are hints; without them answers
-    are the same. The last three are for engines whose ledger another process owns.
+    are the same. `prescribed`, `settings` and `managers`
+    are for engines whose ledger another process owns.
     """
 
     name: str
@@ -70,7 +69,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     lane_batch_min: int = 4  # what waits is divided between free lanes, but into batches no smaller than this
     synchronous_reads: bool = False  # `read_now` usually answers
     is_maintained_elsewhere: bool = False  # nobody but the owner of the ledger needs to run maintenance
-    settings: LedgerSettings | None = None  # what the owner prescribes; None: this process is the owner
+    prescribed: GateSettings | None = None  # what the owner prescribes; None: this process is the owner
+    settings: bytes = b""  # of the ledger, as the owner last said; for processes that may not read them there
     managers: tuple[ManagerInfo, ...] = ()
     window_ms: int = 86_400_000  # how long a key is remembered if nobody says otherwise
     erasure_ms: int = 0  # how long a purge takes to remove the bytes of purged facts from the store's own history
@@ -94,8 +94,8 @@ class Engine(Protocol):
     async def scan(self, query: "Query[T]", /) -> "Page[T]":
         """One bounded page; never the basis of a decision."""
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
-        """Return when every write of this tenant (or user) that had begun has committed or failed.
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
+        """Return when every write of this tenant (or user) that had begun has committed or failed; None: of all tenants.
 
         Setting a limit relies on it: a submission that was decided before the limit is then visible to `scan`.
         """
@@ -201,6 +201,15 @@ class CountKeys(Query[int], frozen=True, kw_only=True):
     """
 
     tenant: str | None = None
+
+
+class LiveKeyCount(Struct, frozen=True):
+    count: int = 0
+    last_until: int = 0  # when the last of them ends
+
+
+class CountLiveKeys(Query[LiveKeyCount], frozen=True, kw_only=True):
+    """How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record."""
 
 
 class ListFacts(Query[Fact], frozen=True, kw_only=True):

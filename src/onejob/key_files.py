@@ -84,7 +84,6 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     tenant: str | None = None  # only lines of this tenant, or of none; None: a line without one is of `default`
     scope: str = GLOBAL_SCOPE  # of lines without one
     window_ms: int  # of lines without `expires_at`
-    owns_keys: bool = False  # True: every user has its own keys
 
 
 OnLine = Callable[[LineResult], None]
@@ -186,7 +185,7 @@ async def _import_chunk(
     ledger: Ledger, chunk: list[tuple[int, KeyLine | Invalid]], options: ImportOptions
 ) -> list[LineResult]:
     now = await _read_time(ledger)
-    entries = [_to_entry(number, line, options, now) for number, line in chunk]
+    entries = [_to_entry(number, line, options, ledger.runtime.bind, now) for number, line in chunk]
     commands = [entry.command for entry in entries if entry.command is not None]
     lookups = [LookUpKey(tenant=command.tenant, record_id=command.record_id) for command in commands]
     before = await _execute(ledger, lookups)
@@ -235,13 +234,15 @@ async def _execute(ledger: Ledger, commands: Sequence[StoreKey | LookUpKey]) -> 
     raise AssertionError("unreachable")
 
 
-def _to_entry(number: int, line: KeyLine | Invalid, options: ImportOptions, now: int) -> _ImportedLine:
+def _to_entry(
+    number: int, line: KeyLine | Invalid, options: ImportOptions, bind: Callable[[Caller], Caller], now: int
+) -> _ImportedLine:
     if isinstance(line, Invalid):
         return _ImportedLine(number, None, outcome=LineOutcome.INVALID, reason=str(line))
     try:
         if reason := _reason_to_skip(line, options):
             return _ImportedLine(number, line, outcome=LineOutcome.SKIPPED, reason=reason)
-        command = _to_command(line, options, now)
+        command = _to_command(line, options, bind, now)
     except Invalid as error:
         return _ImportedLine(number, line, outcome=LineOutcome.INVALID, reason=str(error))
     if command.ttl_ms < TTL_MS_MIN:
@@ -261,14 +262,15 @@ def _reason_to_skip(line: KeyLine, options: ImportOptions) -> str:
     return ""
 
 
-def _to_command(line: KeyLine, options: ImportOptions, now: int) -> StoreKey:
-    caller = Caller(
-        checked_name("tenant", line.tenant or options.tenant or Caller().tenant),
-        checked_name("user", line.user_id) if line.user_id else Caller().user,
-        str(Actor.system("import")),
-        options.owns_keys,
+def _to_command(line: KeyLine, options: ImportOptions, bind: Callable[[Caller], Caller], now: int) -> StoreKey:
+    caller = bind(
+        Caller(
+            checked_name("tenant", line.tenant or options.tenant or Caller().tenant),
+            checked_name("user", line.user_id) if line.user_id else Caller().user,
+            str(Actor.system("import")),
+        )
     )
-    if options.owns_keys and not line.user_id:
+    if caller.owns_keys and not line.user_id:
         raise Invalid("user_id", "every user has its own keys, and the line names none; add the user")
     scope, key = checked_lookup_scope(line.scope or options.scope), checked_key(line.idempotency_key)
     return StoreKey(
@@ -281,6 +283,7 @@ def _to_command(line: KeyLine, options: ImportOptions, now: int) -> StoreKey:
         user=caller.user,
         ttl_ms=_expires_at(line, options, now) - now,
         fingerprint=_parse_fingerprint(line.fingerprint),
+        settings=caller.settings,
     )
 
 

@@ -260,8 +260,8 @@ class SyncLedger:
                 self._loop.start(call.abandon())
             raise
 
-    def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "SyncLedger":
-        other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor, owns_keys=owns_keys)
+    def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "SyncLedger":
+        other = self._ledger.acting_as(tenant=tenant, user=user, actor=actor)
         return SyncLedger(other, self._loop, owns_loop=False)
 
     def close(self) -> None:

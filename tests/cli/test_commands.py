@@ -201,8 +201,8 @@ def test_the_history_of_a_key_in_the_reserved_scope_is_shown_by_both_backends(ba
 def test_the_key_of_a_user_is_found_on_the_engine_by_the_name_of_the_user(
     on_engine: CommandRunner, durable_url: str
 ) -> None:
-    with sync.open(durable_url, sweep=False) as ledger:
-        own = ledger.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"), owns_keys=True)
+    with sync.open(durable_url, sweep=False, key_owner="user") as ledger:
+        own = ledger.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
         job_id = own.submit("t", idempotency_key="anns").job_id
     assert on_engine("explain", "anns", "--scope", "t").code == 5
     assert on_engine("explain", "anns", "--scope", "t", "--user", "bob").code == 5

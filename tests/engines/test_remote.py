@@ -28,7 +28,7 @@ from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Cancelled, Created, Defect, Found, KeyHeld, KeySettled, Refused, UsageFound
 from onejob.core.work import Cancel
-from onejob.engine import Durability, Engine, LedgerSettings, ListJobs, OnTimeout
+from onejob.engine import Durability, Engine, GateSettings, ListJobs, OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
@@ -132,9 +132,9 @@ async def test_a_manager_of_lower_durability_is_refused_by_name() -> None:
 
 async def test_managers_with_different_settings_are_refused_by_name() -> None:
     store = SharedMemory()
-    settings = LedgerSettings(key_owner="user")
+    settings = GateSettings(rate_burst=7)
     async with running_manager(store.open()) as first, running_manager(store.open(), settings=settings) as second:
-        with pytest.raises(StoreRefused, match="key_owner"):
+        with pytest.raises(StoreRefused, match="rate_burst"):
             await open_remote(f"{first},{second}")
 
 

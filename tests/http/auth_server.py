@@ -59,7 +59,7 @@ class ServerThread:
         assert self._ready.wait(30)
 
     async def _serve(self) -> None:
-        async with onejob.open(self._url, sweep=False) as ledger:
+        async with onejob.open(self._url, key_owner=self._config.key_owner, sweep=False) as ledger:
             self.app = HttpApp(ledger, config=self._config, extra_routes=TEST_ROUTES)
             config = uvicorn.Config(self.app, port=0, log_level="error", lifespan="off", ws="none")
             listener = config.bind_socket()

@@ -59,7 +59,7 @@ class Console(NamedTuple):
     contexts: dict[Role, BrowserContext]
 
     def as_user(self, user: str) -> sync.SyncLedger:
-        return self.operator.acting_as(tenant="default", user=user, actor=Actor.user(user), owns_keys=True)
+        return self.operator.acting_as(tenant="default", user=user, actor=Actor.user(user))
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +249,7 @@ def test_a_dry_run_shows_what_a_submission_would_be_answered(console: Console, o
     expect(page.locator("#answer")).to_contain_text("conflict")
     expect(page.locator("#answer code")).to_have_text("/input/amount")
     assert (
-        console.operator.acting_as(tenant="default", user="operator", actor=Actor.user("operator"), owns_keys=True)
+        console.operator.acting_as(tenant="default", user="operator", actor=Actor.user("operator"))
         .explain("order-8", scope="pay")
         .conflicts
         == 0

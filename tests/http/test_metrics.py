@@ -32,6 +32,7 @@ from onejob.ledger.api_keys import ApiKeys
 from onejob.ledger.parse import Caller
 from onejob.ledger.runtime import Runtime
 from tests.support.app_server import Client, serve_app
+from tests.support.ledger_settings import set_settings
 from tests.support.recording_engine import RecordingEngine
 from tests.support.serve_process import ServeProcess, run_serve_process
 
@@ -336,7 +337,8 @@ def test_an_anonymous_caller_has_no_tenant_and_no_role() -> None:
 
 
 async def test_the_rules_about_keys_are_published_from_the_code(queue: onejob.Ledger) -> None:
-    config = ServiceConfig(mismatch_status=422, key_owner="user")
+    await set_settings(queue, key_owner="user")
+    config = ServiceConfig(mismatch_status=422)
     async with serve_app(HttpApp(queue, config=config)) as client:
         rules = (await client.get("/api/idempotency-policy")).body
     assert rules["key"]["charsMax"] == KEY_CHARS_MAX

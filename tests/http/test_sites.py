@@ -16,7 +16,7 @@ from onejob.core.identity import format_job_id
 from onejob.core.sites import DELIVERY_MS_DEFAULT, Sites, site_type
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
-from onejob.engine import LedgerSettings, ListJobs
+from onejob.engine import ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.errors import IdempotencyConflict, Invalid
@@ -88,11 +88,11 @@ class Home:
 
 
 @asynccontextmanager
-async def running_site(name: str, clock: FakeClock, **settings: Any) -> AsyncIterator[Site]:
+async def running_site(name: str, clock: FakeClock, **said: Any) -> AsyncIterator[Site]:
     store = MemoryEngine(clock=clock)
     made = await GateKeys(store, SystemIds(), actor="client:admin").create("ber", tenants=["default"], is_site=True)
     async with (
-        running_manager(store, clock=clock, needs_gate_key=True, settings=LedgerSettings(**settings)) as url,
+        running_manager(store, clock=clock, needs_gate_key=True, said=said) as url,
         running_relay(url) as relay,
     ):
         yield Site(name, store, relay, made.text)
@@ -312,13 +312,13 @@ async def test_where_keys_belong_to_users_the_record_of_a_site_is_that_of_the_us
     async with running_home(key_owner="user") as home:
         job_id = await home.submit()
         await home.deliver()
-        local = Ledger(home.sites[0].ledger().runtime, Caller(owns_keys=True))
+        runtime = home.sites[0].ledger().runtime
+        await runtime.open_settings({})
+        local = Ledger(runtime, Caller())
         with pytest.raises(IdempotencyConflict) as conflict:
             await local.submit("charge", {"n": 1}, idempotency_key="k")
         assert conflict.value.job_id == job_id
-        await Ledger(home.sites[0].ledger().runtime, Caller(user="ann", owns_keys=True)).submit(
-            "charge", {"n": 1}, idempotency_key="k"
-        )
+        await Ledger(runtime, Caller(user="ann")).submit("charge", {"n": 1}, idempotency_key="k")
 
 
 async def test_a_listed_home_runs_the_job_too() -> None:

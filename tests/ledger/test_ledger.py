@@ -13,6 +13,7 @@ from onejob.clock import FakeClock
 from onejob.core import identity
 from onejob.ledger import maintenance
 from onejob.ledger.parse import SubmissionOptions
+from tests.support.ledger_settings import set_settings
 
 CHARGE = {"order": "ORD-123", "amount": 42}
 
@@ -161,13 +162,14 @@ async def test_of_a_subclass_of_str_only_the_text_counts(queue: onejob.Ledger) -
 
 async def test_a_string_that_is_equal_to_a_scope_does_not_become_its_id(queue: onejob.Ledger) -> None:
     """Ids are remembered by their texts. Another process, which has not met the first string, must compute the same."""
+    await set_settings(queue, key_owner="user")
     assert (await queue.submit("t", idempotency_key="k1", scope=AnyCase("Acct"))).scope == "Acct"
     assert (await queue.submit("t", idempotency_key="k1", scope=AnyCase("acct"))).scope == "acct"
     made = await queue.submit("t", idempotency_key="k2", scope="acct")
     actor = onejob.Actor.client("c")
-    equal = queue.acting_as(tenant=AnyCase("Tenant"), user=AnyCase("User"), actor=actor, owns_keys=True)
+    equal = queue.acting_as(tenant=AnyCase("Tenant"), user=AnyCase("User"), actor=actor)
     await equal.submit("t", idempotency_key="k3")
-    user = queue.acting_as(tenant="tenant", user="user", actor=actor, owns_keys=True)
+    user = queue.acting_as(tenant="tenant", user="user", actor=actor)
     other = await user.submit("t", idempotency_key="k3")
     for cached in (identity._record_id_prefix, identity.tenant_prefix, identity.usage_id):
         cached.cache_clear()
@@ -323,12 +325,13 @@ async def test_a_conflict_with_very_long_paths_takes_little_room(queue: onejob.L
 
 
 async def test_tenants_and_owners_of_keys_never_meet(queue: onejob.Ledger) -> None:
+    await set_settings(queue, key_owner="user")
     actor = onejob.Actor.user("7")
     callers = [
         queue,
         queue.acting_as(tenant="other", user="local", actor=actor),
-        queue.acting_as(tenant="default", user="7", actor=actor, owns_keys=True),
-        queue.acting_as(tenant="default", user="8", actor=actor, owns_keys=True),
+        queue.acting_as(tenant="default", user="7", actor=actor),
+        queue.acting_as(tenant="default", user="8", actor=actor),
     ]
     receipts = [await caller.submit("t", n, idempotency_key="k") for n, caller in enumerate(callers)]
     assert all(receipt.created for receipt in receipts)

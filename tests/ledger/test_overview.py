@@ -10,6 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.facts import Kind
 from onejob.core.identity import CALLBACK_TYPE, SYSTEM_TENANT, Actor
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.states import JobState
 from onejob.core.views import JobView
 from onejob.engine import ListFacts
@@ -20,6 +21,7 @@ from onejob.ledger.parse import Caller
 from onejob.ledger.paused_types import CACHE_SECONDS
 from onejob.ledger.reads import JobFilter
 from onejob.ledger.workers import WorkerInfo, announce_worker, withdraw_worker
+from tests.support.ledger_settings import set_settings
 
 
 @pytest.fixture
@@ -162,7 +164,8 @@ async def test_workers_are_listed_until_they_leave_or_fall_silent(queue: onejob.
     clock.advance(61)
     assert await queue.workers() == []
     await queue.sweep()
-    assert (await gate.scan(ListFacts(tenant=SYSTEM_TENANT, kind=Kind.POLICY))).items == []
+    left = (await gate.scan(ListFacts(tenant=SYSTEM_TENANT, kind=Kind.POLICY))).items
+    assert [policy.id for policy in left] == [SETTINGS_POLICY_ID]
 
 
 async def test_one_act_changes_all_jobs_that_match(queue: onejob.Ledger) -> None:
@@ -221,7 +224,8 @@ async def test_jobs_are_listed_by_the_time_they_were_created(url: str) -> None:
 
 
 async def test_whoever_sees_only_its_own_jobs_gets_no_overview(queue: onejob.Ledger) -> None:
-    ann = queue.for_caller(Caller("default", "ann", "user:ann", owns_keys=True, oversees=False))
+    await set_settings(queue, key_owner="user")
+    ann = queue.for_caller(Caller("default", "ann", "user:ann", oversees=False))
     for ask in (ann.overview, lambda: ann.count_matching(JobFilter(type="x"))):
         with pytest.raises(NotAllowed):
             await ask()

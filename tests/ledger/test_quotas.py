@@ -17,6 +17,7 @@ from onejob.core.quota import RECONCILE_DELAY_MS
 from onejob.core.replies import Reason, UsageFound
 from onejob.core.slots import LookUpUsage
 from onejob.errors import SubmissionRefused
+from tests.support.ledger_settings import set_settings
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
 INVALID_LIMITS: list[Any] = [-1, 1.5, "5", True, 10**10, [], {}]
@@ -129,11 +130,12 @@ async def test_a_preparing_job_holds_a_slot_that_ends_with_its_lease(queue: onej
     assert ((await queue.usage()).live, await queue.reservations()) == (1, [])
 
 
-@pytest.mark.parametrize("owns_keys", [False, True])
+@pytest.mark.parametrize("key_owner", ["tenant", "user"])
 async def test_a_job_that_is_being_prepared_counts_when_its_user_gets_limits(
-    queue: onejob.Ledger, clock: FakeClock, owns_keys: bool
+    queue: onejob.Ledger, clock: FakeClock, key_owner: str
 ) -> None:
-    ann = queue.acting_as(tenant="default", user="ann", actor=Actor.user("ann"), owns_keys=owns_keys)
+    await set_settings(queue, key_owner=key_owner)
+    ann = queue.acting_as(tenant="default", user="ann", actor=Actor.user("ann"))
     held = await ann.check_or_reserve("t", idempotency_key="k", lease=timedelta(seconds=60))
     assert isinstance(held, onejob.HeldKey)
     await queue.set_quota("ann", onejob.Limits(max_concurrent=1))

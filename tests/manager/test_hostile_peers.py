@@ -40,7 +40,7 @@ from onejob.core.site_delivery import SITE_TTL_MS_MAX, CancelAtSite
 from onejob.core.sites import SiteTargets
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
-from onejob.engine import LedgerSettings, ListFacts
+from onejob.engine import GateSettings, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.errors import PartlyDone, StoreRefused, Unavailable
@@ -211,7 +211,7 @@ async def test_a_limited_gate_sees_the_workers_of_all_tenants_and_no_gate_key() 
         id = policy_id(SYSTEM_TENANT, gate_key_policy_name(made.id))
         await expect(engine, LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=id), Missing)
         page = await engine.scan(ListFacts(tenant=SYSTEM_TENANT, kind=Kind.POLICY))
-        assert sorted(one.name for one in page.items if isinstance(one, Policy)) == ["", "worker/w1"]
+        assert sorted(one.name for one in page.items if isinstance(one, Policy)) == ["", "settings", "worker/w1"]
         with pytest.raises(Unavailable):
             await engine.scan(ListFacts(tenant=SYSTEM_TENANT, kind=Kind.JOB))
 
@@ -400,7 +400,7 @@ async def test_a_stream_that_cannot_begin_ends_with_an_error(monkeypatch: pytest
 
 def test_a_limited_gate_changes_the_rate_of_its_own_tenants_alone() -> None:
     clock = FakeClock()
-    shares = RateShares(LedgerSettings(rate_per_second=10.0, rate_burst=10), clock.monotonic)
+    shares = RateShares(GateSettings(rate_per_second=10.0, rate_burst=10), clock.monotonic)
     other = TokenRequest(OTHER, "client:x", 4, managers=1)
     assert shares.grant(other).granted == 4
     for managers in (10**15, 2, -1):
@@ -410,7 +410,7 @@ def test_a_limited_gate_changes_the_rate_of_its_own_tenants_alone() -> None:
     assert shares.grant(replace(other, wanted=10**6)).granted == 6
     clock.advance(timedelta(seconds=1).total_seconds())
     assert shares.grant(replace(other, wanted=10**6)).granted == 10
-    unlimited = RateShares(LedgerSettings(), clock.monotonic)
+    unlimited = RateShares(GateSettings(), clock.monotonic)
     assert unlimited.grant(TokenRequest(TENANT, "a", -5, managers=1)).granted == 0
 
 

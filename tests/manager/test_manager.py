@@ -11,16 +11,17 @@ from msgspec.structs import replace
 
 import onejob
 from onejob.clock import FakeClock, SystemClock
-from onejob.conformance.samples import ACTOR, OTHER, TENANT, key_id, set_policy, submit
+from onejob.conformance.samples import OTHER, TENANT, set_policy, submit
 from onejob.conformance.world import expect, list_facts
-from onejob.core.credentials import SetPolicy
+from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
 from onejob.core.gate_keys import gate_key_policy_name
 from onejob.core.identity import SYSTEM_TENANT, policy_id
-from onejob.core.maintenance import Forget
-from onejob.core.replies import Created, Forgotten, PolicyFound
-from onejob.engine import LedgerSettings, ListBacklogs, ListJobs
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID
+from onejob.core.maintenance import Purge
+from onejob.core.replies import Created, PolicyFound
+from onejob.engine import GateSettings, ListBacklogs, ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.errors import NotFound, StoreRefused, Unavailable
@@ -125,7 +126,7 @@ async def test_a_credential_for_some_tenants_acts_for_no_other() -> None:
         assert len(store.facts[Kind.JOB]) == 1
 
 
-async def test_a_gate_cannot_make_a_credential_for_another() -> None:
+async def test_a_gate_cannot_make_a_credential_for_another_or_delete_the_settings() -> None:
     store = MemoryEngine()
     async with running_manager(store) as url, opened(url) as engine:
         name = gate_key_policy_name("0" * 12)
@@ -137,7 +138,9 @@ async def test_a_gate_cannot_make_a_credential_for_another() -> None:
             with pytest.raises(Unavailable, match="gate keys"):
                 await engine.execute([command])
             await engine.peers.look_around()
-        assert not store.facts[Kind.POLICY]
+        drop = DropPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)
+        await engine.execute([drop, Purge(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)])
+        assert list(store.facts[Kind.POLICY]) == [SETTINGS_POLICY_ID]
         await expect(engine, set_policy(), PolicyFound)
 
 
@@ -163,7 +166,7 @@ async def test_with_client_certificates_only_gates_that_have_one_get_in(tmp_path
         engine="memory://", tls_cert=str(manager.cert), tls_key=str(manager.key), tls_client_ca=str(gate.cert)
     )
     ledger = ManagerIdempotencyLedger(
-        MemoryEngine(), clock=SystemClock(), settings=LedgerSettings(), needs_gate_key=False, codec=SUITE_CODEC
+        MemoryEngine(), clock=SystemClock(), settings=GateSettings(), needs_gate_key=False, codec=SUITE_CODEC
     )
     server = ManagerServer(ledger)
     _, port = await server.listen("127.0.0.1", 0, config.ssl_context())
@@ -178,20 +181,11 @@ async def test_with_client_certificates_only_gates_that_have_one_get_in(tmp_path
     await ledger.aclose()
 
 
-async def test_the_manager_sets_how_long_a_forgotten_key_stays() -> None:
-    settings = LedgerSettings(committed_ttl_seconds=100.0)
-    async with running_manager(MemoryEngine(), settings=settings, forget_grace_ms=None) as url, opened(url) as engine:
-        await expect(engine, submit(ttl_ms=1_000_000), Created)
-        forget = Forget(tenant=TENANT, record_id=key_id(), actor=ACTOR, grace_ms=1)
-        forgotten = await expect(engine, forget, Forgotten)
-        assert forgotten.expires_at - forgotten.at == 100_000
-
-
 async def test_a_gate_takes_the_settings_of_its_manager() -> None:
-    settings = LedgerSettings(committed_ttl_seconds=7.0, rejected_ttl_seconds=8.0, pending_ttl_seconds=9.0)
+    settings = GateSettings(rejected_ttl_seconds=8.0, pending_ttl_seconds=9.0)
     async with running_manager(MemoryEngine(), settings=settings) as url, onejob.open(url) as ledger:
         config = ledger.runtime_stats().config
-        assert (config.committed_ttl_seconds, config.rejected_ttl_seconds, config.pending_ttl_seconds) == (7, 8, 9)
+        assert (config.rejected_ttl_seconds, config.pending_ttl_seconds) == (8, 9)
         receipt = await ledger.submit("t", {"n": 1}, idempotency_key="k")
         assert receipt.created
         assert not (await ledger.submit("t", {"n": 1}, idempotency_key="k")).created
@@ -245,7 +239,7 @@ async def test_other_bytes_are_refused_and_the_connection_closed(data: bytes) ->
 
 async def test_rates_hold_for_all_gates_together_and_managers_divide_them() -> None:
     clock = FakeClock()
-    settings = LedgerSettings(rate_per_second=10.0, rate_burst=10)
+    settings = GateSettings(rate_per_second=10.0, rate_burst=10)
     one, other = RateShares(settings, clock.monotonic), RateShares(settings, clock.monotonic)
     request = TokenRequest("t", "client:a", 3, managers=2)
     assert sum(shares.grant(request).granted for shares in (one, other) for _ in range(5)) == 10
@@ -253,13 +247,13 @@ async def test_rates_hold_for_all_gates_together_and_managers_divide_them() -> N
     assert (refused.granted, refused.retry_after) == (0, 1)
     clock.advance(1.0)
     assert sum(shares.grant(request).granted for shares in (one, other) for _ in range(5)) == 10
-    assert RateShares(LedgerSettings(), clock.monotonic).grant(request).granted == 3
+    assert RateShares(GateSettings(), clock.monotonic).grant(request).granted == 3
 
 
 async def test_a_manager_answers_what_it_executes_before_it_stops() -> None:
     store = MemoryEngine()
     ledger = ManagerIdempotencyLedger(
-        store, clock=SystemClock(), settings=LedgerSettings(), needs_gate_key=False, codec=SUITE_CODEC
+        store, clock=SystemClock(), settings=GateSettings(), needs_gate_key=False, codec=SUITE_CODEC
     )
     server = ManagerServer(ledger)
     host, port = await server.listen("127.0.0.1", 0)

@@ -216,7 +216,7 @@ class SimEngine(EngineBase):
         await self._network_delay()
         return Page(found[: query.limit], len(found) > query.limit)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         """Return at once: a commit fails if a fact has changed since it was read, so no write can miss the limit."""
 
     async def aclose(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -11,8 +12,9 @@ from onejob.conformance import commands as suite
 from onejob.core.replies import Cancelled
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel
-from onejob.engine import Engine, LedgerSettings
+from onejob.engine import Engine, GateSettings
 from onejob.engines.remote import RemoteEngine
+from onejob.ledger.settings import Said, open_settings
 from onejob.manager.ledger import ManagerIdempotencyLedger
 from onejob.manager.server import ManagerServer
 from onejob.wire.codec import COMMANDS, REPLIES, WireCodec
@@ -45,10 +47,16 @@ OLDER_CODEC = WireCodec(
 
 @asynccontextmanager
 async def running_manager(
-    engine: Engine, *, clock: Clock | None = None, codec: WireCodec = SUITE_CODEC, **changes: Any
+    engine: Engine,
+    *,
+    clock: Clock | None = None,
+    codec: WireCodec = SUITE_CODEC,
+    said: Said = MappingProxyType({}),
+    **changes: Any,
 ) -> AsyncIterator[str]:
     """The URL of a manager of this engine; it closes the engine."""
-    options: dict[str, Any] = {"settings": LedgerSettings(), "needs_gate_key": False, "forget_grace_ms": 0} | changes
+    options: dict[str, Any] = {"settings": GateSettings(), "needs_gate_key": False} | changes
+    await open_settings(engine, said)
     ledger = ManagerIdempotencyLedger(engine, clock=clock or SystemClock(), codec=codec, **options)
     server = ManagerServer(ledger)
     host, port = await server.listen("127.0.0.1", 0)

@@ -64,7 +64,7 @@ class RecordingEngine(EngineBase):
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self.store.scan(query)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         await self.store.barrier(tenant, user)
 
     async def aclose(self) -> None:

@@ -14,7 +14,7 @@ from onejob.core.replies import Defect, Found, Missing, Reason, Refused, Reply
 from onejob.core.sites import SiteAnswer, SiteTargets
 from onejob.core.submit import JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
-from onejob.engine import Backlog, JobCount, Query, ReadyCount
+from onejob.engine import Backlog, JobCount, LiveKeyCount, Query, ReadyCount
 from onejob.errors import FactsLocked, Unavailable, Unknown
 from onejob.wire.codec import COMMANDS, QUERIES, REPLIES, Malformed, WireCodec
 from onejob.wire.messages import NotUnderstood
@@ -30,6 +30,7 @@ NESTED: tuple[type[Struct], ...] = (
     Backlog,
     JobCount,
     ReadyCount,
+    LiveKeyCount,
     SiteTargets,
     SiteAnswer,
 )

@@ -40,7 +40,7 @@ from onejob.client.requests import Call, checked_api_key, checked_url, checked_w
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
-from onejob.core.identity import Actor, checked_name, stream_scope
+from onejob.core.identity import checked_name, stream_scope
 from onejob.core.limits import Limits
 from onejob.core.states import SlotState
 from onejob.core.timestamps import to_utc
@@ -280,11 +280,7 @@ class EngineBackend:
         return client_state_out(self.ledger.get_client_state(client_id, scope=scope, any_owner=True), _NO_REQUEST)
 
     def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
-        ledger = self.ledger
-        if user is not None:  # an engine does not know whether keys belong to users: a name says that they do
-            actor = Actor.client("local")
-            ledger = ledger.acting_as(tenant=self._tenant, user=user, actor=actor, owns_keys=True)
-        return key_out(ledger.explain(key, scope=scope), _NO_REQUEST)
+        return key_out(self.ledger.explain(key, scope=scope, user=user), _NO_REQUEST)
 
     def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
         halves = replace(self.ledger.tenant_quota(), **{half: limits})

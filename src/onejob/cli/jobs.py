@@ -35,7 +35,7 @@ from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import admin, backups, operators, render, top
+from . import admin, backups, ledger_settings, operators, render, top
 from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
 from .exit_codes import DONE, FAILED, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
 from .render import Screen, format_duration, print_error, sanitize, to_json, write
@@ -49,7 +49,16 @@ GIT_SECONDS: Final = 10
 BAR_WIDTH: Final = 24
 ERASE_LINE: Final = "\r\x1b[K"
 # They take no --url.
-_ENGINE_COMMANDS: Final = ("apikey", "backup", "gatekey", "migrate", "restore", "schedules", "webhook-secret")
+_ENGINE_COMMANDS: Final = (
+    "apikey",
+    "backup",
+    "gatekey",
+    "migrate",
+    "restore",
+    "schedules",
+    "settings",
+    "webhook-secret",
+)
 _JOB_COMMANDS: Final = ("job", "cancel", "result", "logs", "resolve")
 _ESCAPES: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 
@@ -74,10 +83,7 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
     options.color = settings.color
     match options.command:
         case "doctor":
-            from . import doctor  # imported here, because only this command needs its dependencies
-
-            examination = doctor.examine(options, settings)
-            return CommandResult(examination, doctor.render_examination, examination.exit_code)
+            return _run_doctor(options, settings)
         case "migrate":
             return CommandResult(admin.run_migrate(engine_url(options, settings)), admin.render_migration)
         case "backup" | "restore":
@@ -90,6 +96,8 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
 
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(managers.run_gatekey(engine.ledger, options), managers.render_gate_keys)
+        case "settings":
+            return _run_settings(options, settings)
         case "webhook-secret":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
                 return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)
@@ -108,6 +116,20 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
             return _wait_for_submitted(backend, response, options)
         failed = isinstance(response, operators.BulkReport) and (bool(response.errors) or not response.confirmed)
         return CommandResult(response, command.render, FAILED if failed else DONE)
+
+
+def _run_doctor(options: Namespace, settings: CliSettings) -> CommandResult:
+    from . import doctor  # imported here, because only this command needs its dependencies
+
+    examination = doctor.examine(options, settings)
+    return CommandResult(examination, doctor.render_examination, examination.exit_code)
+
+
+def _run_settings(options: Namespace, settings: CliSettings) -> CommandResult:
+    with open_engine_backend(options, settings, creates_store=False) as engine:
+        response = ledger_settings.run_settings(engine.ledger, options)
+    refused = isinstance(response, ledger_settings.SettingsChangeOut) and bool(response.live_keys)
+    return CommandResult(response, ledger_settings.render_settings, FAILED if refused else DONE)
 
 
 def _wait_for_submitted(backend: Backend, submitted: SubmitResult, options: Namespace) -> CommandResult:

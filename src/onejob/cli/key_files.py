@@ -122,8 +122,7 @@ def run_import(options: Namespace) -> int:
             wanted = ImportOptions(
                 tenant=tenant,
                 scope=scope,
-                window_ms=ledger.runtime.gate.info.window_ms if window is None else parse_window_ms(window),
-                owns_keys=options.keys_of_users,
+                window_ms=ledger.runtime.windows.ttl_ms if window is None else parse_window_ms(window),
             )
             try:
                 backend.ledger.run(import_keys(ledger, lines, wanted, lambda one: summary.add(one, rejects)))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import VERSION as FINGERPRINT_VERSION
-from onejob.engine import Engine, LedgerSettings
+from onejob.engine import Engine, GateSettings
 from onejob.engines import redact_password
 from onejob.engines.remote.url import is_managers_url
 from onejob.errors import StoreRefused
@@ -39,13 +39,12 @@ def run_manager(options: Namespace) -> int:
         tls_cert=options.tls_cert,
         tls_key=options.tls_key,
         tls_client_ca=options.tls_client_ca,
+        said=service.said_settings(),
     )
     memory = IdempotencyConfig.from_env()
-    settings = LedgerSettings(
-        key_owner=service.key_owner,
+    settings = GateSettings(
         fingerprint_version=FINGERPRINT_VERSION[0],
         pending_ttl_seconds=memory.pending_ttl_seconds,
-        committed_ttl_seconds=memory.committed_ttl_seconds,
         rejected_ttl_seconds=memory.rejected_ttl_seconds,
         rate_per_second=service.rate_per_second,
         rate_burst=service.rate_burst,
@@ -63,7 +62,7 @@ def run_manager(options: Namespace) -> int:
     return DONE
 
 
-def _run_loop(config: ManagerConfig, settings: LedgerSettings, options: Namespace) -> None:
+def _run_loop(config: ManagerConfig, settings: GateSettings, options: Namespace) -> None:
     def on_ready(address: str, engine: Engine) -> None:
         info = engine.info
         shown = redact_password(config.engine)

@@ -1,6 +1,6 @@
 """The argument parser: every command and option, its help, and an example for each command."""
 
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from datetime import datetime, timedelta
 from enum import StrEnum
 from importlib.metadata import version
@@ -10,6 +10,7 @@ from onejob.check import add_check_arguments
 from onejob.core import timestamps
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
+from onejob.core.ledger_settings import SETTINGS
 from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
@@ -76,6 +77,7 @@ def build_parser() -> ArgumentParser:
     _add_reservation_commands(commands)
     _add_api_key_commands(commands)
     _add_gate_key_commands(commands)
+    _add_settings_commands(commands)
     _add_webhook_secret_commands(commands)
     _add_schedule_commands(commands)
     _add_operator_commands(commands)
@@ -555,6 +557,28 @@ def _add_gate_key_commands(commands: Subparsers) -> None:
         command.set_defaults(url=None, api_key=None, tenant=None)
 
 
+def _add_settings_commands(commands: Subparsers) -> None:
+    text = "Show the settings that are stored in a ledger, which all its processes share; `set` changes them."
+    group = _add_command(commands, "settings", text, "onejob settings --engine sqlite:///onejob.db")
+    subcommands = group.add_subparsers(dest="subcommand", metavar="SUBCOMMAND", title="subcommands")
+    names = ", ".join(f"{setting.name} ({setting.meaning})" for setting in SETTINGS)
+    change = _add_command(
+        subcommands,
+        "set",
+        f"Change settings of a ledger: {names}. What enters the identity of keys changes only while no key is live.",
+        "onejob settings set key_owner=user window=48h --dry-run",
+    )
+    change.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="e.g. key_owner=user or window=48h")
+    change.add_argument("--dry-run", action="store_true", help="show what would change and what stands in its way")
+    in_group: dict[str, Any] = {}
+    in_set: dict[str, Any] = {"default": SUPPRESS}  # what stands before `set` counts too
+    for command, defaults in ((group, in_group), (change, in_set)):
+        target = command.add_argument_group(TARGET_GROUP)
+        target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP, **defaults)
+        target.add_argument("--json", action="store_true", help=_JSON_HELP, **defaults)
+    group.set_defaults(url=None, api_key=None, tenant=None)
+
+
 def _add_webhook_secret_commands(commands: Subparsers) -> None:
     example = "onejob webhook-secret create --tenant acme"
     text = "Create or rotate the secret that signs a tenant's webhook callbacks."
@@ -745,9 +769,6 @@ def _add_key_file_commands(commands: Subparsers) -> None:
     load.add_argument("--from-line", type=int, default=1, metavar="N", help="go on with this line of the file")
     load.add_argument(
         "--rejects", metavar="FILE", help="append lines with a conflict or an error to this file, as JSON"
-    )
-    load.add_argument(
-        "--keys-of-users", action="store_true", help="every user has its own keys, as with key_owner = user"
     )
     for command in (export, load):
         command.add_argument(

@@ -54,7 +54,7 @@ from .hints import HintRules  # noqa: E402
 from .late_commands import LateCommandRules  # noqa: E402
 from .mixed_batches import MixedBatchRules  # noqa: E402
 from .ordering import OrderingRules  # noqa: E402
-from .preconditions import PreconditionRules  # noqa: E402
+from .preconditions import PreconditionRules, SettingsRules  # noqa: E402
 from .queries import QueryRules  # noqa: E402
 from .quotas import QuotaRules  # noqa: E402
 from .races import RaceRules  # noqa: E402
@@ -94,6 +94,7 @@ class EngineContract(
     TimeRules,
     ValueRules,
     PreconditionRules,
+    SettingsRules,
     WorkRules,
 ):
     """All rules of an engine; a subclass provides the fixture `world`."""

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from onejob.core.command import Precondition
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.facts import Kind
-from onejob.core.identity import policy_id
+from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.replies import Created, Maintained, PolicyFound, Reason, Refused
 from onejob.core.submit import Submit
-from onejob.engine import Engine
+from onejob.engine import CountLiveKeys, Engine, LiveKeyCount
 from onejob.ids import new_job_id
 
 from .samples import OTHER, TENANT, submit
@@ -116,3 +117,68 @@ class PreconditionRules:
         )
         assert [type(reply) for reply in replies] == [Created, Refused, Created, Created]
         assert len(await list_facts(world.engine, Kind.JOB)) == 3
+
+
+SETTINGS_BODY = b'{"version":1}'
+OTHER_SETTINGS_BODY = b'{"version":2}'
+
+
+def set_settings(body: bytes = SETTINGS_BODY) -> SetPolicy:
+    return SetPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID, name=SETTINGS_POLICY_NAME, body=body)
+
+
+class SettingsRules:
+    """A command that carries the settings of the ledger is executed only while they are stored."""
+
+    async def test_commands_of_the_stored_settings_are_executed(self, world: World) -> None:
+        await expect(world.engine, set_settings(), PolicyFound)
+        for size in (1, 2, 40):
+            commands = [submit(f"{size}-{n}", settings=SETTINGS_BODY) for n in range(size)]
+            assert {type(reply) for reply in await world.engine.execute(commands)} == {Created}
+
+    async def test_commands_of_other_settings_do_nothing(self, world: World) -> None:
+        other = await world.open_another()
+        await expect(world.engine, set_settings(), PolicyFound)
+        await expect(other, submit("before", settings=SETTINGS_BODY), Created)
+        await expect(world.engine, set_settings(OTHER_SETTINGS_BODY), PolicyFound)
+        for engine in (world.engine, other):
+            for size in (1, 2, 40):
+                commands = [submit(f"{size}-{n}", settings=SETTINGS_BODY) for n in range(size)]
+                for reply in await engine.execute(commands):
+                    assert isinstance(reply, Refused), reply
+                    assert reply.reason is Reason.SETTINGS_CHANGED
+        assert len(await list_facts(other, Kind.JOB)) == 1
+        await expect(other, submit("after", settings=OTHER_SETTINGS_BODY), Created)
+
+    async def test_settings_and_a_credential_are_checked_together(self, world: World) -> None:
+        await expect(world.engine, set_settings(), PolicyFound)
+        await expect(world.engine, set_credential(), PolicyFound)
+        await expect(world.engine, submit_with_precondition("a", settings=SETTINGS_BODY), Created)
+        replies = await world.engine.execute(
+            [
+                submit_with_precondition("b", settings=OTHER_SETTINGS_BODY),
+                submit_with_precondition("c", Precondition(POLICY_ID, CHANGED_BODY), settings=SETTINGS_BODY),
+                submit_with_precondition("d", settings=SETTINGS_BODY),
+            ]
+        )
+        reasons = [reply.reason if isinstance(reply, Refused) else None for reply in replies]
+        assert reasons == [Reason.SETTINGS_CHANGED, Reason.CREDENTIAL_CHANGED, None]
+
+    async def test_a_repeated_command_gets_its_reply_although_the_settings_changed(self, world: World) -> None:
+        await expect(world.engine, set_settings(), PolicyFound)
+        command = submit("k", settings=SETTINGS_BODY)
+        first = await expect(world.engine, command, Created)
+        await expect(world.engine, set_settings(OTHER_SETTINGS_BODY), PolicyFound)
+        assert (await expect(world.engine, command, Created)).job.id == first.job.id
+
+    async def test_live_keys_of_all_tenants_are_counted_until_they_end(self, world: World) -> None:
+        assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount()]
+        await expect(world.engine, submit("a", ttl_ms=1000), Created)
+        last = await expect(world.engine, submit("b", tenant=OTHER, ttl_ms=2000), Created)
+        await expect(world.engine, submit(""), Created)
+        await world.engine.barrier(None)
+        assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount(2, last.expires_at)]
+        await world.advance(1001)
+        assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount(1, last.expires_at)]
+        await world.advance(1001)
+        assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount()]

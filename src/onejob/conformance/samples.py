@@ -29,6 +29,7 @@ from onejob.core.submit import JobSpec, Submit
 from onejob.engine import (
     CountJobs,
     CountKeys,
+    CountLiveKeys,
     CountReadyJobs,
     ListAttachments,
     ListBacklogs,
@@ -261,6 +262,7 @@ def every_query(job_id: bytes) -> list[Query[Any]]:
         CountReadyJobs(tenant=TENANT),
         CountKeys(),
         CountKeys(tenant=TENANT),
+        CountLiveKeys(),
         *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
         *(ListAttachments(tenant=TENANT, job_id=job_id, kind=kind) for kind in AttachmentKind),
         *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM, Kind.POLICY)),

@@ -27,11 +27,13 @@ from .command import (
     Trim,
     arrived_too_late,
     precondition_failed,
+    settings_changed,
 )
 from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
-from .identity import tenant_prefix
+from .identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id, tenant_prefix
 from .replies import AnyReply, Defect
 
+_SETTINGS_ID = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
 _NO_FACTS = Facts()
 _KINDS = tuple(Kind)
 _JOB = Kind.JOB
@@ -142,6 +144,13 @@ class WorkingSet:
             return not precondition.has_expired(now)
         return precondition.is_met(_owned_fact(self._policies[precondition.policy_id], tenant), now)
 
+    def has_settings(self, footprint: Footprint) -> bool:
+        """True if the ledger has the settings of this command, or had when it was executed before: its job exists."""
+        policy = self._policies[_SETTINGS_ID]
+        if policy is not None and policy.body == footprint.settings:
+            return True
+        return any(_owned_fact(self._jobs[id], footprint.tenant) is not None for id in footprint.jobs)
+
     def apply(self, step: Step[Any], footprint: Footprint, facts: Facts) -> None:
         """Apply the changes of one command: all of them, or with an exception none (rule 3)."""
         tenant, prefix, tables = footprint.tenant, tenant_prefix(footprint.tenant), self.tables
@@ -247,6 +256,8 @@ def load_facts(footprints: Sequence[Footprint]) -> Generator[LoadRequest, Sequen
         )
     policy_ids = {f.policy for f in footprints if f.policy}
     policy_ids.update(f.precondition.policy_id for f in footprints if f.precondition is not None)
+    if any(f.settings for f in footprints):
+        policy_ids.add(_SETTINGS_ID)
     for kind, ids in (
         (Kind.STREAM, {f.stream for f in footprints if f.stream}),
         (Kind.USAGE, usage_ids),
@@ -277,7 +288,7 @@ def single_fact_request(footprint: Footprint) -> LoadRequest | None:
     For an engine that reads one fact without a transaction. Equivalence: test_a_single_fact_is_requested_as_by_load_facts.
     """
     f = footprint
-    if f.record or f.stream or f.usage or f.memo or f.follow_usage or f.precondition is not None:
+    if f.record or f.stream or f.usage or f.memo or f.follow_usage or f.settings or f.precondition is not None:
         return None
     if f.policy:
         return None if f.jobs else LoadRequest(Kind.POLICY, [f.policy])
@@ -323,6 +334,9 @@ def decide_batch(
                 precondition, footprint, now, preconditions_checked_later=preconditions_checked_later
             ):
                 replies.append(precondition_failed(now))
+                continue
+            if footprint.settings and not preconditions_checked_later and not working_set.has_settings(footprint):
+                replies.append(settings_changed(now))
                 continue
             facts = working_set.facts(footprint)
             step = command.decide(facts, _decision_time(command, facts, now))
@@ -379,6 +393,7 @@ def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]
         for f in footprints
         if f.precondition is not None
     }
+    expected.update((_SETTINGS_ID, SYSTEM_TENANT, f.settings) for f in footprints if f.settings)
     return tuple(map(list, zip(*expected, strict=True)))
 
 

@@ -42,8 +42,22 @@ def precondition_failed(now: int) -> Refused:
     return Refused(Reason.CREDENTIAL_CHANGED, "the credential was changed or revoked; send one that is valid", now)
 
 
+def settings_changed(now: int) -> Refused:
+    """The reply to a command that was built under other settings than the ledger's: it was not decided at all."""
+    message = "the settings of the ledger were changed, and nothing was done; retry"
+    return Refused(Reason.SETTINGS_CHANGED, message, now)
+
+
 def is_precondition_failure(reply: object) -> bool:
-    return isinstance(reply, Refused) and reply.reason is Reason.CREDENTIAL_CHANGED
+    """True if the command was not decided, because its credential or the settings of the ledger changed."""
+    return isinstance(reply, Refused) and reply.reason in _UNDECIDED_REASONS
+
+
+def is_settings_refusal(reply: object) -> bool:
+    return isinstance(reply, Refused) and reply.reason is Reason.SETTINGS_CHANGED
+
+
+_UNDECIDED_REASONS = frozenset({Reason.CREDENTIAL_CHANGED, Reason.SETTINGS_CHANGED})
 
 
 def is_momentary_refusal(reply: object) -> bool:
@@ -71,7 +85,8 @@ class Footprint(Struct, frozen=True, gc=False):
     Empty bytes mean none. `follow_jobs` adds the jobs that the record names, `follow_usage` the usage that
     their `usage_id` names; following goes only forward, record → jobs → usage. What `jobs` names is loaded in any
     case: another command of the same batch may drop the record before this one is decided.
-    A command whose precondition is not met, or that is executed after `not_after`, is not decided at all.
+    A command whose precondition is not met, that is executed after `not_after`, or that was built under other settings of
+    the ledger, is not decided at all.
     """
 
     tenant: str
@@ -85,6 +100,7 @@ class Footprint(Struct, frozen=True, gc=False):
     precondition: Precondition | None = None
     memo: bytes = b""
     not_after: int = 0  # on the engine's time; 0: no limit
+    settings: bytes = b""  # the body of the ledger's settings, which must be stored (ledger_settings.py); empty: any
 
     def is_within_tenant(self) -> bool:
         """True if every id belongs to the tenant. The ids of jobs are random and begin with nothing in particular."""

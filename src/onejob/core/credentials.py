@@ -22,7 +22,15 @@ from msgspec.structs import replace
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version, unexpired_policy
-from .identity import NAME_CHARS_MAX, SYSTEM_TENANT, api_key_user, checked_name, decode_base64url, encode_base64url
+from .identity import (
+    NAME_CHARS_MAX,
+    SETTINGS_POLICY_NAME,
+    SYSTEM_TENANT,
+    api_key_user,
+    checked_name,
+    decode_base64url,
+    encode_base64url,
+)
 from .replies import Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
@@ -339,16 +347,20 @@ class DropPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
         policy = facts.policy
         if policy is None:
             return Step(Maintained(False, now))
-        if is_gate_key(policy):
-            return Step(Refused(Reason.NOT_ALLOWED, "a gate key is never deleted; revoke it on its engine", now))
+        if is_permanent(policy):
+            message = "gate keys and the settings of a ledger are never deleted; revoke the key, or change the settings"
+            return Step(Refused(Reason.NOT_ALLOWED, message, now))
         if self.expected_version not in (None, policy.version):
             return Step(_stale_refusal(policy.version, now))
         return Step(Maintained(True, now), drops=(policy,))
 
 
-def is_gate_key(policy: Policy) -> bool:
-    """True for the credential of a gate: it is revoked and stays, so that no gate can remove another's."""
-    return policy.tenant == SYSTEM_TENANT and policy.name.startswith(GATE_KEY_POLICY_PREFIX)
+def is_permanent(policy: Policy) -> bool:
+    """True for the settings of the ledger, and for the credential of a gate: it is revoked and stays, so that no gate can
+    remove another's.
+    """
+    is_kept = policy.name == SETTINGS_POLICY_NAME or policy.name.startswith(GATE_KEY_POLICY_PREFIX)
+    return policy.tenant == SYSTEM_TENANT and is_kept
 
 
 def _stale_refusal(version: int, now: int) -> Refused:

@@ -35,6 +35,7 @@ SCHEDULE_SCOPE = "schedule"  # of the keys of ticks, `NAME@2026-11-17T02:00:00Z`
 SCHEDULE_ACTOR = "system:schedule"  # no credential has an actor of the system
 RESERVED_NAMES = (TYPE_QUEUE_SCOPE, CALLBACK_TYPE)
 SYSTEM_TENANT = ""  # owns what belongs to no tenant; no caller can name it
+SETTINGS_POLICY_NAME = "settings"  # of the system tenant; see ledger_settings.py
 SLOT_NONCE_BYTES = 16
 
 # Controls, line and paragraph separators, direction overrides, lone surrogates: whatever could forge a line of a log.

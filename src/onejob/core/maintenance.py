@@ -11,7 +11,7 @@ from msgspec import json
 
 from .callback import callback_job_id
 from .command import CommandData, Facts, Footprint, Step
-from .credentials import is_gate_key
+from .credentials import is_permanent
 from .facts import (
     CONFLICTS_MAX,
     KINDS,
@@ -27,6 +27,7 @@ from .facts import (
     next_version,
     unexpired_policy,
 )
+from .ledger_settings import decode_settings
 from .replies import Forgotten, Maintained, Missing, Reason, Refused
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move
 from .work import LAPSE_DIGEST, RETENTION_MS, Event, end_job, record_event, released_job
@@ -154,8 +155,9 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
 
     record_id: bytes
     actor: str
-    grace_ms: int  # the longest time that a gate caches an answer
+    grace_ms: int = 0  # the longest time that a gate caches an answer, if the settings do not say it
     not_after: int = 0  # on the engine's time; 0: no limit
+    settings: bytes = b""  # of the ledger; they say how long a gate may cache an answer
 
     @property
     def has_echo(self) -> bool:
@@ -163,7 +165,9 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True, not_after=self.not_after)
+        return Footprint(
+            self.tenant, self.record_id, follow_jobs=True, not_after=self.not_after, settings=self.settings
+        )
 
     def decide(self, facts: Facts, now: int) -> Step[Forgotten | Missing | Refused]:
         record = facts.record
@@ -171,7 +175,8 @@ class Forget(CommandData, frozen=True, gc=False, kw_only=True):
             return Step(Missing(now))
         if record.status is IdempotencyStatus.PENDING and now <= record.lease_until:
             return Step(Refused(Reason.IN_PROGRESS, "the key is held; forget it when it is settled", now))
-        expires_at = min(record.expires_at, now + self.grace_ms)
+        grace_ms = decode_settings(self.settings).memory_ms(now) if self.settings else self.grace_ms
+        expires_at = min(record.expires_at, now + grace_ms)
         forgotten = next_version(record, now, expires_at=expires_at)
         job = facts.job
         if job is None:
@@ -211,7 +216,7 @@ class Purge(CommandData, frozen=True, gc=False, kw_only=True):
         )
 
     def decide(self, facts: Facts, now: int) -> Step[Maintained]:
-        policy = None if facts.policy is None or is_gate_key(facts.policy) else facts.policy
+        policy = None if facts.policy is None or is_permanent(facts.policy) else facts.policy
         named: list[Fact | None] = [facts.record, facts.stream, facts.usage, policy, facts.memo]
         job_ids = facts.record.job_ids if facts.record is not None else b""
         # A job whose record may not have expired goes with that record, or the key would name a deleted job.

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     STEP_CONFLICT = "STEP_CONFLICT"  # the name of the step was used with other arguments
     STEP_INTERRUPTED = "STEP_INTERRUPTED"  # it was begun, did not finish, and runs at most once
     CREDENTIAL_CHANGED = "CREDENTIAL_CHANGED"  # the precondition of a command is not met
+    SETTINGS_CHANGED = "SETTINGS_CHANGED"  # the settings of the ledger are not those that the command was built under
     TOO_LATE = "TOO_LATE"  # the command was executed after its `not_after`
 
 

@@ -80,6 +80,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
     usage_id: bytes = b""
     policy_id: bytes = b""
     key_limit: KeyLimit | None = None
+    settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
 
     @property
     def payload_bytes(self) -> int:
@@ -95,6 +96,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             self.usage_id,
             self.policy_id,
             follow_jobs=True,
+            settings=self.settings,
         )
 
     def decide(self, facts: Facts, now: int) -> Step[SequenceCommitted | SequenceAlreadyCommitted | Refused]:

@@ -179,7 +179,14 @@ def _check_json(command: Submit) -> None:
 
 
 def command_for_site(
-    delivery: SiteDelivery, answer: SiteAnswer, home: Job, input: bytes, now: int, *, record_id: bytes
+    delivery: SiteDelivery,
+    answer: SiteAnswer,
+    home: Job,
+    input: bytes,
+    now: int,
+    *,
+    record_id: bytes,
+    settings: bytes = b"",
 ) -> Submit | LookUpJob | None:
     """What to send now; None: nothing any more."""
     is_cancelled = home.state is JobState.CANCELLED
@@ -206,6 +213,7 @@ def command_for_site(
         actor=home.actor,
         user=home.user,
         ttl_ms=min(delivery.ttl_ms, SITE_TTL_MS_MAX),
+        settings=settings,
     )
 
 
@@ -216,6 +224,8 @@ def answer_after(reply: AnyReply, earlier: SiteAnswer, job_id: bytes, now: int) 
             return SiteAnswer(job.state, now)
         case Conflict() | Rejected() | Replayed():
             return SiteAnswer(OTHER_JOB, now)
+        case Refused(reason=Reason.SETTINGS_CHANGED, message=message):
+            return failed_answer(earlier, message, now)
         case Refused(message=message):
             return SiteAnswer(REFUSED, now, _shortened(message), now)
         case Missing():

@@ -119,6 +119,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     policy_id: bytes = b""  # of the tenant's limits
     reservation: str = ""  # a slot that was reserved for it
     key_limit: KeyLimit | None = None  # None: the tenant may have any number of keys
+    settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
 
     @property
     def payload_bytes(self) -> int:
@@ -128,8 +129,12 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     def footprint(self) -> Footprint:
         # Without a job there is nothing to charge, and the job of another submission under the key is not needed.
         if not self.job_id:
-            return Footprint(self.tenant, self.record_id)
-        return Footprint(self.tenant, self.record_id, (self.job_id,), b"", self.usage_id, self.policy_id, True)
+            return Footprint(self.tenant, self.record_id, settings=self.settings)
+        # By position: that is cheaper on the path of every submission.
+        return Footprint(
+            self.tenant, self.record_id, (self.job_id,), b"", self.usage_id, self.policy_id, True, False, None, b"", 0,
+            self.settings,
+        )  # fmt: skip
 
     def is_uncounted(self, facts: Facts) -> bool:
         """The common case: there is neither a usage fact nor a policy, and no slot was reserved."""
@@ -345,10 +350,11 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     ttl_ms: int
     key_limit: KeyLimit | None = None
     fingerprint: bytes = b""
+    settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True)
+        return Footprint(self.tenant, self.record_id, follow_jobs=True, settings=self.settings)
 
     def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record

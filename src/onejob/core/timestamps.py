@@ -10,6 +10,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _CACHE_MAX = 1024
 _DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 _DURATION_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -43,6 +44,14 @@ def checked_timedelta(what: str, length: timedelta) -> timedelta:
 def to_duration_ms(what: str, length: timedelta) -> int:
     """The milliseconds of a timedelta, rounded down."""
     return checked_timedelta(what, length) // _MILLISECOND
+
+
+def format_duration(ms: int) -> str:
+    """The text that `parse_duration` reads, in the largest unit; what is no whole number of seconds in milliseconds."""
+    for unit, unit_ms in _UNITS_MS.items():
+        if ms % unit_ms == 0:
+            return f"{ms // unit_ms}{unit}"
+    return f"{ms}ms"
 
 
 def parse_duration(what: str, text: str) -> timedelta:

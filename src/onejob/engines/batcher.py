@@ -289,7 +289,7 @@ class Batcher:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._engine.scan(query)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         await self._engine.barrier(tenant, user)
 
     def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:

@@ -22,7 +22,7 @@ from typing import Any, TypeGuard, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onejob.core.command import Command, Precondition, is_precondition_failure, precondition_failed
+from onejob.core.command import Command, Precondition, is_precondition_failure, is_settings_refusal, precondition_failed
 from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import CONFLICTS_MAX, Job, KeyConflict
 from onejob.core.identity import tenant_prefix
@@ -115,6 +115,7 @@ class GateIdempotencyCache:
     def __init__(self, config: IdempotencyConfig, monotonic: Callable[[], float]) -> None:
         self._config = config
         self._monotonic = monotonic
+        self._committed_seconds, self._rejected_seconds = config.committed_ttl_seconds, config.rejected_ttl_seconds
         self._receipts: OrderedDict[bytes, CachedReceipt] = OrderedDict()
         self._rejected = 0
         self._held_until: OrderedDict[bytes, float] = OrderedDict()  # leases by record id, on the monotonic clock
@@ -160,10 +161,14 @@ class GateIdempotencyCache:
         if len(receipts) > self._config.max_entries:
             self.forget(next(iter(receipts)))
 
+    def limit_lifetimes(self, *, committed_seconds: float, rejected_seconds: float) -> None:
+        """Remember no receipt for longer than the settings of the ledger allow."""
+        self._committed_seconds = min(self._config.committed_ttl_seconds, committed_seconds)
+        self._rejected_seconds = min(self._config.rejected_ttl_seconds, rejected_seconds)
+
     def valid_until(self, reply: Created | Replayed | Rejected, sent_at: float) -> float:
         """Until when a reply may be given to other callers, on the monotonic clock."""
-        config = self._config
-        life = config.rejected_ttl_seconds if isinstance(reply, Rejected) else config.committed_ttl_seconds
+        life = self._rejected_seconds if isinstance(reply, Rejected) else self._committed_seconds
         return sent_at + min(life, (reply.expires_at - reply.at) / 1000)
 
     def refresh(self, command: SubmissionCommand, job: Job) -> None:
@@ -342,6 +347,10 @@ class _HeldByOthers:
     """What a follower is told when the leader was told in-progress: wait for the key, then ask."""
 
 
+def _do_nothing() -> None:
+    return None
+
+
 _HELD_BY_OTHERS: Any = _HeldByOthers()
 _PENDING_RESULTS = (InProgress, _HeldByOthers)
 
@@ -358,6 +367,9 @@ class Gate:
         self.outcomes = OutcomeCounter()
         self.hits = HitCounter()
         self.refusals: Counter[str] = Counter()  # by reason
+        self.on_settings_changed: Callable[[], None] = (
+            _do_nothing  # called when a submission was built under older ones
+        )
         # What is done with a command before it is sent; all others are sent as they are.
         self._senders: dict[type[Any], Callable[[Any, ReplyFuture], None]] = {
             Submit: self._send_submit,
@@ -445,7 +457,7 @@ class Gate:
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._batcher.scan(query)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         await self._batcher.barrier(tenant, user)
 
     def read_now(self, commands: Sequence[Command[Any]], /) -> Sequence[AnyReply] | None:
@@ -705,6 +717,8 @@ class Gate:
         outcome = OUTCOME_NAMES.get(type(result), "failed")
         if isinstance(result, Refused):
             if is_precondition_failure(result):
+                if is_settings_refusal(result):
+                    self.on_settings_changed()
                 return  # the submission itself was not decided
             self.refusals[result.reason] += 1
         self.outcomes.count(command.tenant, outcome)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from onejob.clock import Clock, SystemClock, make_engine_clock, wall_offset_ms
 from onejob.core.batch import Changes, LoadRequest, decide_batch, execute_isolating_failures, load_facts_sync
 from onejob.core.command import Command
-from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind
+from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind, is_live
 from onejob.core.identity import created_ms
 from onejob.core.maintenance import due_sort_key, is_due
 from onejob.core.replies import AnyReply
@@ -18,6 +18,7 @@ from onejob.engine import (
     Backlog,
     CountJobs,
     CountKeys,
+    CountLiveKeys,
     CountReadyJobs,
     Durability,
     EngineBase,
@@ -31,6 +32,7 @@ from onejob.engine import (
     ListJobs,
     ListLeasedJobs,
     ListReadyJobs,
+    LiveKeyCount,
     OnTimeout,
     Page,
     Query,
@@ -69,7 +71,7 @@ class MemoryEngine(EngineBase):
         found = list(self._run_query(query))
         return Page(found[: query.limit], len(found) > query.limit)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         # A write that had begun waits for its one turn of the loop, which comes before this one.
         await asyncio.sleep(0)
         if self._closed:
@@ -141,6 +143,8 @@ class MemoryEngine(EngineBase):
                 return self._count_ready_jobs(query)
             case CountKeys():
                 return [sum(query.tenant in (None, record.tenant) for record in self.facts[Kind.RECORD].values())]
+            case CountLiveKeys():
+                return [self._count_live_keys()]
             case ListFacts():
                 return self._facts_of_tenant(query)
             case ListAttachments():
@@ -188,6 +192,11 @@ class MemoryEngine(EngineBase):
         counts = Counter((job.type, job.state) for job in self._jobs() if query.tenant in (None, job.tenant))
         found = [JobCount(type, state, count) for (type, state), count in counts.items()]
         return sorted(found, key=lambda one: (-one.count, one.type, one.state))
+
+    def _count_live_keys(self) -> LiveKeyCount:
+        now = self._now()
+        live = [record for record in self.facts[Kind.RECORD].values() if is_live(record, now)]
+        return LiveKeyCount(len(live), max((max(one.expires_at, one.lease_until) for one in live), default=0))
 
     def _count_ready_jobs(self, query: CountReadyJobs) -> Iterable[ReadyCount]:
         now = self._now()

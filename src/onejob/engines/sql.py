@@ -20,6 +20,7 @@ from onejob.engine import (
     Backlog,
     CountJobs,
     CountKeys,
+    CountLiveKeys,
     CountReadyJobs,
     JobCount,
     ListAttachments,
@@ -29,6 +30,7 @@ from onejob.engine import (
     ListInputs,
     ListJobs,
     ListLeasedJobs,
+    LiveKeyCount,
     Page,
     Query,
     ReadyCount,
@@ -90,6 +92,8 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
             return _ready_counts_sql(sql, query)
         case CountKeys():
             return f"SELECT count(*) FROM {sql.table('record')} {_in_tenant_range(sql, query.tenant)}"
+        case CountLiveKeys():
+            return _live_keys_sql(sql)
         case ListFacts(kind=Kind.JOB):
             return (
                 f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
@@ -103,11 +107,7 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
         case ListAttachments():
             return _attachments_sql(sql, query)
         case ListInputs():
-            return (
-                f'SELECT job_id, kind, "index", data FROM {sql.table("attachment")} '
-                f"WHERE job_id {sql.bind_one_of(query.job_ids)} AND kind = {sql.bind(int(AttachmentKind.INPUT))} "
-                'AND "index" = 0 ORDER BY job_id'
-            )
+            return _inputs_sql(sql, query)
         case ListDueFacts():
             return _due_facts_sql(sql, query)
         case ListLeasedJobs():
@@ -117,6 +117,19 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
                 f"AND tenant = {sql.bind(query.tenant)} AND lease_until >= {sql.now} AND lease_until > 0 ORDER BY id"
             )
     raise TypeError(f"{type(query).__name__} is not one of the queries")
+
+
+def _inputs_sql(sql: SqlWriter, query: ListInputs) -> str:
+    return (
+        f'SELECT job_id, kind, "index", data FROM {sql.table("attachment")} '
+        f"WHERE job_id {sql.bind_one_of(query.job_ids)} AND kind = {sql.bind(int(AttachmentKind.INPUT))} "
+        'AND "index" = 0 ORDER BY job_id'
+    )
+
+
+def _live_keys_sql(sql: SqlWriter) -> str:
+    until = "CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END"
+    return f"SELECT count(*), coalesce(max({until}), 0) FROM {sql.table('record')} WHERE {until} >= {sql.now}"
 
 
 def select_from(sql: SqlWriter, kind: Kind) -> str:
@@ -279,6 +292,8 @@ def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
             return [ReadyCount(type, count, _oldest_at(id, run_at)) for type, count, id, run_at in rows]
         case CountKeys():
             return [count for (count,) in rows]
+        case CountLiveKeys():
+            return [LiveKeyCount(*row) for row in rows]
         case ListAttachments() | ListInputs():
             return [Attachment(id, AttachmentKind(kind), U64(u64_from_signed(n)), data) for id, kind, n, data in rows]
         case ListFacts() | ListDueFacts():

@@ -68,7 +68,7 @@ class Authenticator:
         self._keys = ApiKeys(ledger)
         self.sessions = Sessions(ledger)
         self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
-        self._owns_keys = config.key_owner == "user"
+        self._bind = ledger.runtime.bind
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
         self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
@@ -129,7 +129,7 @@ class Authenticator:
         if not text or len(text) > TOKEN_CHARS_MAX:
             raise unauthorized_error()
         if self._jwt_verifier is not None and not text.startswith(API_KEY_PREFIX):
-            return self._jwt_verifier.verify(text, owns_keys=self._owns_keys)
+            return self._bound(self._jwt_verifier.verify(text))
         return await self._verify_api_key(text, digest)
 
     async def _verify_session(self, scope: Scope) -> Credential:
@@ -137,10 +137,13 @@ class Authenticator:
         session = None if text is None else await self.sessions.verify(text)
         if session is None:
             raise unauthorized_error()
-        caller = session.caller
-        owns_keys = self._owns_keys
-        oversees = not owns_keys or has_permission(session.roles, Permission.OVERSEE)
-        return Credential(replace(caller, owns_keys=owns_keys, oversees=oversees), session.roles, session.name)
+        oversees = has_permission(session.roles, Permission.OVERSEE)
+        caller = replace(session.caller, oversees=oversees)
+        return self._bound(Credential(caller, session.roles, session.name))
+
+    def _bound(self, credential: Credential) -> Credential:
+        """The credential of a caller under the settings of the ledger."""
+        return replace(credential, caller=self._bind(credential.caller))
 
     def token_expiry_ms(self, token: str) -> int:
         """When a bearer token that was verified ends."""
@@ -166,8 +169,8 @@ class Authenticator:
             Actor.client(key.name),
             frozenset(key.roles),
             name=key.name,
-            owns_keys=self._owns_keys,
         )
+        credential = self._bound(credential)
         if len(self._cache) >= CACHED_CREDENTIALS_MAX:
             self._cache.clear()
             self._valid_at.clear()
@@ -292,7 +295,7 @@ class JwtVerifier:
         self._decode_segment: Callable[[str], bytes] = base64url_decode
         self._error = jwt.PyJWTError
 
-    def verify(self, token: str, *, owns_keys: bool) -> Credential:
+    def verify(self, token: str) -> Credential:
         claims = self._decode_claims(token)
         try:
             tenant = checked_name("tenant", claims[self._config.tenant_claim])
@@ -300,7 +303,7 @@ class JwtVerifier:
         except (KeyError, Invalid):
             raise unauthorized_error() from None
         roles = _parse_roles(claims.get(self._config.roles_claim))
-        return build_credential(tenant, user, Actor.user(user), roles, name=user, owns_keys=owns_keys)
+        return build_credential(tenant, user, Actor.user(user), roles, name=user)
 
     def expiry_ms(self, token: str) -> int:
         return int(self._decode_claims(token)["exp"] * 1000)
@@ -349,12 +352,10 @@ def _credential_text(name: bytes, value: bytes) -> str | None:
     return rest.lstrip(" ") if scheme.lower() == "bearer" else None
 
 
-def build_credential(
-    tenant: str, user: str, actor: Actor, roles: frozenset[Role], *, name: str, owns_keys: bool
-) -> Credential:
+def build_credential(tenant: str, user: str, actor: Actor, roles: frozenset[Role], *, name: str) -> Credential:
     """Where each user has its own keys, it takes the OVERSEE permission to see the keys and jobs of others."""
-    oversees = not owns_keys or has_permission(roles, Permission.OVERSEE)
-    return Credential(Caller(tenant, user, str(actor), owns_keys, oversees), roles, name)
+    caller = Caller(tenant, user, str(actor), oversees=has_permission(roles, Permission.OVERSEE))
+    return Credential(caller, roles, name)
 
 
 def _parse_roles(claim: Any) -> frozenset[Role]:

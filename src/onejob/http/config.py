@@ -15,7 +15,7 @@ from onejob.engines import is_multi_process
 from onejob.engines.remote.url import is_managers_url, parse_managers_url
 from onejob.ledger import URL_DEFAULT
 from onejob.ledger.key_limit import checked_live_keys_max
-from onejob.ledger.parse import parse_default_windows, parse_retention_ms
+from onejob.ledger.parse import parse_default_windows, parse_retention_ms, said_settings
 
 # What a body may have besides the input: every other member at its longest, escaped in any way.
 ENVELOPE_BYTES_MAX: Final = 8192
@@ -63,7 +63,8 @@ MEANINGS: Final = {
     "each minute before they are answered with 429; counted in each process. A valid credential is never refused",
     "jwt": "how bearer tokens are verified; without it only API keys are accepted",
     "mismatch_status": "the status of a key used again for another body: 409, or the 422 of the IETF draft",
-    "key_owner": "who shares keys and sees jobs: all users of a tenant, or each `user` has its own",
+    "key_owner": "who shares keys and sees jobs: all users of a `tenant`, or each `user` has its own. The ledger stores it: "
+    "a service that says nothing takes it from there, and one that says otherwise does not start (`onejob settings`)",
     "window": "how long a key returns its job if its submission does not say, from `1s` to `365d`; empty: `24h`, and `30d` on a "
     "bucket; a change applies to keys "
     "that are used first afterwards. Every process that submits has its own default",
@@ -107,6 +108,7 @@ MEANINGS: Final = {
 class LedgerOptions(TypedDict):
     """Those arguments of `onejob.open` that the service has settings for."""
 
+    key_owner: str | None
     window: timedelta | None
     windows: dict[str, timedelta]
     retention: timedelta
@@ -189,7 +191,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     failed_logins_per_minute: int = 60
     jwt: JwtConfig | None = None
     mismatch_status: Literal[409, 422] = 409
-    key_owner: Literal["tenant", "user"] = "tenant"
+    key_owner: Literal["tenant", "user"] | None = None  # None: as the ledger says
     window: str = ""  # empty: the engine's own
     windows: dict[str, str] = {}  # by job type
     job_retention: str = "7d"
@@ -265,5 +267,14 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         live_keys_max = checked_live_keys_max(self.live_keys_max)
         sites = NO_SITES if self.sites is None else self.sites.to_sites()
         return LedgerOptions(
-            window=window, windows=windows, retention=retention, live_keys_max=live_keys_max, sites=sites
+            key_owner=self.key_owner,
+            window=window,
+            windows=windows,
+            retention=retention,
+            live_keys_max=live_keys_max,
+            sites=sites,
         )
+
+    def said_settings(self) -> dict[str, object]:
+        """The settings of the ledger that this configuration names."""
+        return said_settings(self.key_owner, parse_duration("window", self.window) if self.window else None)

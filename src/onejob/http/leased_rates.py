@@ -26,30 +26,29 @@ LEASED_TOKENS_SECONDS_MAX = 1.0
 TakeTokens = Callable[[str, str, int], Awaitable[TokenGrant]]
 
 
-def adopt_ledger_settings(config: ServiceConfig, info: EngineInfo) -> ServiceConfig:
-    """The settings of a gate: the owner of the ledger says what must be the same for all, whatever is configured here."""
-    if info.settings is None:
+def adopt_prescribed_rates(config: ServiceConfig, info: EngineInfo) -> ServiceConfig:
+    """The settings of a gate: its manager says which rate all gates share, whatever is configured here."""
+    if info.prescribed is None:
         return config
     return replace(
         config,
-        key_owner=info.settings.key_owner,
-        rate_per_second=info.settings.rate_per_second,
-        rate_burst=info.settings.rate_burst,
+        rate_per_second=info.prescribed.rate_per_second,
+        rate_burst=info.prescribed.rate_burst,
     )
 
 
 @asynccontextmanager
 async def leased_rate_limiter(config: ServiceConfig, info: EngineInfo) -> AsyncIterator[RateLimiter | None]:
     """The limiter of a gate whose manager prescribes a rate; None: this process counts by itself, or there is no limit."""
-    if info.settings is None or info.settings.rate_per_second is None:
+    if info.prescribed is None or info.prescribed.rate_per_second is None:
         yield None
         return
     engine = await RemoteEngine.open(config.engine)
     try:
         yield LeasedRateLimiter(
             engine.take_tokens,
-            per_second=info.settings.rate_per_second,
-            burst=info.settings.rate_burst,
+            per_second=info.prescribed.rate_per_second,
+            burst=info.prescribed.rate_burst,
             monotonic=SystemClock().monotonic,
         )
     finally:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
-from msgspec.structs import replace
-
 from onejob.core.errors import Invalid
 
 from .config import ServiceConfig
@@ -84,7 +82,6 @@ def checked_origins(origins: tuple[str, ...]) -> frozenset[bytes]:
 def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable[Credential]]:
     """Accepts every request that has a loopback Host and was not sent by a page of another site."""
     origins = checked_origins(config.cors_origins)
-    local = replace(LOCAL, caller=replace(LOCAL.caller, owns_keys=config.key_owner == "user"))
 
     async def authenticate(scope: Scope) -> Credential:
         host = origin = b""
@@ -103,7 +100,7 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
                 "without authentication this server accepts no requests of other sites' pages; "
                 "add the origin to cors_origins, or set up authentication"
             )
-        return local
+        return LOCAL
 
     return authenticate
 

@@ -27,7 +27,7 @@ from onejob.worker import Worker
 from .app import HttpApp, Observe, ignore_request
 from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
-from .leased_rates import adopt_ledger_settings, leased_rate_limiter
+from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from .logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
 from .origins import CorsMiddleware, is_loopback
 from .rate_limit import RateLimiter
@@ -116,7 +116,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
                 site_delivery(ledger, config),
             ):
                 info = ledger.runtime.engine_info
-                config = adopt_ledger_settings(config, info)
+                config = adopt_prescribed_rates(config, info)
                 async with leased_rate_limiter(config, info) as limiter:
                     if app is None:
                         await _build_server(config, ledger, log, listener, limiter).serve(sockets=[listener])

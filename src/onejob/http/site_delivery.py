@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from onejob.core.command import Command
+from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Job
 from onejob.core.identity import record_id
+from onejob.core.ledger_settings import decode_settings
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
 from onejob.core.site_delivery import (
@@ -190,7 +191,7 @@ class SiteSender:
         page = await self._gate.scan(ListInputs(job_ids=job_ids, limit=max(len(job_ids), 1)))
         inputs = {one.job_id: one.data for one in page.items}
         settings = engine.info.settings
-        owns_keys = settings is not None and settings.key_owner == "user"
+        owns_keys = bool(settings) and decode_settings(settings).owns_keys
         prepared: list[PreparedDelivery] = []
         for (one, delivery), reply in zip(claimed, replies, strict=True):
             earlier, home, at = decode_answer(one.job), homes.get(delivery.job_id), getattr(reply, "at", one.at)
@@ -198,7 +199,9 @@ class SiteSender:
             if home is not None and home.id in inputs:
                 owner = home.user if owns_keys else ""
                 identity = record_id(home.tenant, home.scope, home.key, owner)
-                command = command_for_site(delivery, earlier, home, inputs[home.id], at, record_id=identity)
+                command = command_for_site(
+                    delivery, earlier, home, inputs[home.id], at, record_id=identity, settings=settings
+                )
             prepared.append(PreparedDelivery(one.job, delivery, earlier, at, command))
         return prepared
 
@@ -210,6 +213,8 @@ class SiteSender:
                 for part in _parts(commands):
                     results += await _execute_each(engine, part)
             self._note_reached()
+            if any(map(is_settings_refusal, results)):
+                await self._disconnect()  # the next hello has the new settings
         except (OnejobError, TimeoutError) as error:
             self._note_lost(error)
             await self._disconnect()  # the next one reads the credential again

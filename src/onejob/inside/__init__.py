@@ -12,7 +12,9 @@ the transaction usable; a serialization failure, a deadlock or a lock timeout is
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from onejob.clock import SystemClock
 from onejob.core.command import Command
@@ -22,7 +24,7 @@ from onejob.core.identity import Actor, checked_name, parse_job_id
 from onejob.core.key import KeyLike
 from onejob.core.replies import AnyReply, Cancelled, Conflict, Finished, KeyHeld, KeySettled
 from onejob.core.reserve import Settle, Verdict
-from onejob.core.submit import Submit
+from onejob.core.submit import TTL_MS_DEFAULT, Submit
 from onejob.core.timestamps import to_duration_ms
 from onejob.core.views import HeldKey, JobView, Receipt
 from onejob.core.work import RETENTION_MS, Cancel, Extend, Finish, FinishOutcome
@@ -33,6 +35,7 @@ from onejob.errors import OnejobError, SubmissionError
 from onejob.ids import SystemIds
 from onejob.ledger.parse import (
     Caller,
+    DefaultWindows,
     Submission,
     SubmissionOptions,
     build_submit,
@@ -64,20 +67,19 @@ class Inside:
         tenant: str = "default",
         user: str = "local",
         actor: Actor | None = None,
-        owns_keys: bool = False,
         retention: timedelta = timedelta(milliseconds=RETENTION_MS),
     ) -> None:
         names = checked_name("tenant", tenant), checked_name("user", user)
-        self._caller = Caller(*names, str(actor or Actor.client("local")), owns_keys)
+        self._caller = Caller(*names, str(actor or Actor.client("local")))
         self._retention_ms = to_duration_ms("retention", retention)
         self._ids = SystemIds()
         self._transaction = CallersTransaction(checked_schema(schema), SystemClock().monotonic)
 
-    def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Inside":
+    def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "Inside":
         """The same for another caller."""
         names = checked_name("tenant", tenant), checked_name("user", user)
         other = object.__new__(Inside)
-        other.__dict__.update(self.__dict__, _caller=Caller(*names, str(actor), owns_keys))
+        other.__dict__.update(self.__dict__, _caller=Caller(*names, str(actor)))
         return other
 
     def asyncpg(self, connection: Any) -> "AsyncCommands":
@@ -115,12 +117,13 @@ class Inside:
     # The verbs, as generators that `SyncCommands` and `AsyncCommands` drive.
 
     def submit_steps(self, submission: Submission) -> Steps[Receipt]:
-        command = self._build_submit(submission)
+        command = self._build_submit(submission, (yield from self._load_context()))
         return (yield from self._submit(command))
 
     def submit_many_steps(self, submissions: Iterable[Submission]) -> Steps[list[Receipt | OnejobError]]:
         """In the order of the keys' identities, so that two calls never wait for each other in a circle."""
-        built = [self._try_build_submit(submission) for submission in submissions]
+        context = yield from self._load_context()
+        built = [self._try_build_submit(submission, context) for submission in submissions]
         if len(built) > SUBMISSIONS_MAX:
             raise Invalid("jobs", f"one transaction takes at most {SUBMISSIONS_MAX} submissions; split them")
         verdicts: dict[int, Receipt | OnejobError] = {
@@ -179,7 +182,7 @@ class Inside:
             job_id=parse_job_id(job_id),
             actor=self._caller.actor,
             retention_ms=self._retention_ms,
-            verb_key=build_verb_key(self._caller, idempotency_key),
+            verb_key=build_verb_key((yield from self._load_context()).caller, idempotency_key),
         )
         reply: AnyReply = yield from self._transaction.execute(command)
         if isinstance(reply, Cancelled):
@@ -197,17 +200,25 @@ class Inside:
             paths = () if first is None else compare_inputs(command, *first)
         raise to_exception(reply, command.key, paths)
 
-    def _build_submit(self, submission: Submission) -> Submit:
-        command = build_submit(checked_submission(submission), self._caller, self._ids.job_id())
+    def _load_context(self) -> "Steps[_Context]":
+        """The caller and the window of keys, under the settings that the ledger has now."""
+        settings = yield from self._transaction.load_settings()
+        caller = replace(self._caller, owns_keys=settings.owns_keys, settings=self._transaction.settings_body)
+        return _Context(caller, DefaultWindows(settings.window_ms or TTL_MS_DEFAULT))
+
+    def _build_submit(self, submission: Submission, context: "_Context") -> Submit:
+        command = build_submit(
+            checked_submission(submission), context.caller, self._ids.job_id(), windows=context.windows
+        )
         if command.record_id and command.ttl_ms < WINDOW_MS_MIN:
             raise Invalid(
                 "ttl", "in a transaction of your own a key's window is at least 60 s, and longer than the transaction"
             )
         return command
 
-    def _try_build_submit(self, submission: Submission) -> Submit | Invalid:
+    def _try_build_submit(self, submission: Submission, context: "_Context") -> Submit | Invalid:
         try:
-            return self._build_submit(submission)
+            return self._build_submit(submission, context)
         except Invalid as error:
             return error
 
@@ -216,6 +227,11 @@ class Inside:
             return fence_fields(held, self._caller)
         names = ("record_id", "job_id", "token", "holder")
         return {"tenant": self._caller.tenant, **{name: getattr(held, name) for name in names}}
+
+
+class _Context(NamedTuple):
+    caller: Caller
+    windows: DefaultWindows
 
 
 class SyncCommands:

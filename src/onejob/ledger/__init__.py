@@ -20,11 +20,12 @@ from onejob.settings import IdempotencyConfig
 from .held_keys import HeldKeyOperations
 from .key_limit import checked_live_keys_max
 from .listings import ListingOperations
-from .parse import Caller, parse_default_windows, parse_retention_ms
+from .parse import Caller, parse_default_windows, parse_retention_ms, said_settings
 from .quotas import QuotaOperations
 from .runtime import Runtime, Stats
 from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
+from .settings import Said
 from .steps import StepOperations
 from .wakeups import Waiters
 from .watch import JobWatcher
@@ -41,13 +42,13 @@ class Ledger(
 ):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 
-    def acting_as(self, *, tenant: str, user: str, actor: Actor, owns_keys: bool = False) -> "Ledger":
+    def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "Ledger":
         """The same ledger for another caller. Closing the one that was opened closes both."""
         names = checked_name("tenant", tenant), checked_name("user", user)
-        return self.for_caller(Caller(*names, str(actor), owns_keys))
+        return self.for_caller(Caller(*names, str(actor)))
 
     def for_caller(self, caller: Caller) -> "Ledger":
-        return self if caller == self._caller else Ledger(self._runtime, caller)
+        return self if self._runtime.bind(caller) == self.caller else Ledger(self._runtime, caller)
 
     @property
     def durability(self) -> Durability:
@@ -118,6 +119,7 @@ def open(
     tenant: str = "default",
     user: str = "local",
     actor: Actor | None = None,
+    key_owner: str | None = None,
     window: timedelta | None = None,
     windows: Mapping[str, timedelta] = MappingProxyType({}),
     retention: timedelta = RETENTION_DEFAULT,
@@ -131,9 +133,10 @@ def open(
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
-    A submission that names no window has that of its type in `windows`, else `window`, else 24 hours (30 days on a bucket). Ended
-    jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no new ones. `coalesce` makes larger batches.
-    `tracing` traces submissions and attempts by OpenTelemetry; True: with its global provider. Submissions may name `sites`.
+    `key_owner` ("tenant" or "user") and `window` belong to the ledger: the first process that gives them sets them, others are
+    refused if theirs differ. A submission that names no window has that of its type in `windows`, else the ledger's (24 hours,
+    on a bucket 30 days, unless given). Ended jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no
+    new ones. `coalesce` makes larger batches. `tracing`: by OpenTelemetry; True: with its global provider.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
     build_runtime = partial(
@@ -142,20 +145,27 @@ def open(
         clock=(clock := clock or SystemClock()),
         ids=ids or SystemIds(),
         retention_ms=parse_retention_ms("retention", retention),
-        windows=parse_default_windows(window, windows),
+        windows=parse_default_windows(None, windows),
         live_keys_max=checked_live_keys_max(live_keys_max),
         coalesce=coalesce,
         tracing=_load_tracing(tracing),
     )
-
-    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sites, sweep=sweep))
+    said = said_settings(key_owner, window)
+    return LedgerOpener(partial(_open_ledger, url, clock, build_runtime, caller, sites, said, sweep=sweep))
 
 
 async def _open_ledger(
-    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, sites: Sites, *, sweep: bool
-) -> Ledger:
-    runtime = build_runtime(await open_engine(url, clock=clock))
+    url: str, clock: Clock, build_runtime: Callable[[Engine], Runtime], caller: Caller, sites: Sites,
+    said: Said, *, sweep: bool,
+) -> Ledger:  # fmt: skip
+    engine = await open_engine(url, clock=clock)
+    runtime = build_runtime(engine)
     runtime.sites = sites
+    try:
+        await runtime.open_settings(said)
+    except BaseException:
+        await runtime.aclose()
+        raise
     if sweep:
         runtime.start_maintenance()
     return Ledger(runtime, caller)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onejob.core.command import Command
+from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Job
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Found, Missing
@@ -19,12 +19,20 @@ class LedgerBase:
     def __init__(self, runtime: Runtime, caller: Caller) -> None:
         self._runtime = runtime
         self._gate = runtime.gate
-        self._caller = caller
+        self._bound_caller = caller
 
     @property
     def runtime(self) -> Runtime:
         """The parts that all callers of this ledger share, for servers and workers."""
         return self._runtime
+
+    @property
+    def _caller(self) -> Caller:
+        """The caller under the settings that the ledger has now. Read it once for each command."""
+        caller = self._bound_caller
+        if caller.settings is not self._runtime.settings_body:
+            caller = self._bound_caller = self._runtime.bind(caller)
+        return caller
 
     @property
     def caller(self) -> Caller:
@@ -41,6 +49,8 @@ class LedgerBase:
 
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
+        if is_settings_refusal(reply):
+            self._runtime.note_settings_changed()
         return reply
 
 
@@ -60,6 +70,6 @@ async def check_job_visible(engine: Engine, caller: Caller, job_id: bytes) -> by
     Checking before acting is safe: a take-over changes the user of a job only within a key that both users share, and
     a caller that sees only its own jobs has its user in the identity of its keys.
     """
-    if not caller.oversees:
+    if not caller.sees_all_users:
         await load_visible_job(engine, caller, job_id)
     return job_id

@@ -104,6 +104,7 @@ class HeldKeyOperations(LedgerBase):
             actor=caller.actor,
             user=caller.user,
             ttl_ms=self._runtime.windows.for_type(type) if ttl_ms is None else ttl_ms,
+            settings=caller.settings,
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )

@@ -130,7 +130,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
         return await verbs[action]()
 
     def _require_overseer(self) -> None:
-        if not self._caller.oversees:
+        if not self._caller.sees_all_users:
             raise NotAllowed("you see only your own jobs; ask for a credential with the role operator")
 
 

@@ -29,6 +29,7 @@ from onejob.core.identity import (
 )
 from onejob.core.key import KeyLike, checked_key
 from onejob.core.large_json import Pause, do_not_pause
+from onejob.core.ledger_settings import parse_key_owner
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.reserve import Reserve
 from onejob.core.sites import NO_SITES, Sites, fingerprint_with_sites
@@ -62,11 +63,16 @@ class Caller(Struct, frozen=True):
     tenant: str = "default"
     user: str = "local"
     actor: str = "client:local"
-    owns_keys: bool = False  # True: keys belong to the user; False: the tenant's users share them
-    oversees: bool = True  # False: it sees no jobs and keys of other users
+    owns_keys: bool = False  # True: keys belong to the user; False: the tenant's users share them. The ledger says it
+    oversees: bool = True  # False: where users own their keys, it sees no jobs and keys of other users
+    settings: bytes = b""  # the settings of the ledger that `owns_keys` comes from; every new key proves them
+
+    @property
+    def sees_all_users(self) -> bool:
+        return self.oversees or not self.owns_keys
 
     def can_see(self, user: str) -> bool:
-        return self.oversees or user == self.user
+        return self.sees_all_users or user == self.user
 
 
 class DefaultWindows(Struct, frozen=True):
@@ -154,6 +160,16 @@ def with_prepared_input(submission: Submission, *, pause: Pause = do_not_pause) 
     return replace(submission, input=PreparedInput(data, form))
 
 
+def said_settings(key_owner: str | None, window: timedelta | None) -> dict[str, object]:
+    """The fields of `LedgerSettings` that a process names."""
+    said: dict[str, object] = {}
+    if key_owner is not None:
+        said["key_owner"] = parse_key_owner("key_owner", key_owner)
+    if window is not None:
+        said["window_ms"] = parse_window_ms("window", window)
+    return said
+
+
 def parse_default_windows(window: timedelta | None, windows: Mapping[str, timedelta]) -> DefaultWindows:
     """`window` for all job types but those that `windows` names; without it, `ttl_ms` is 0: the engine's own."""
     by_type = {checked_name("type", type): parse_window_ms("windows", one) for type, one in windows.items()}
@@ -191,13 +207,9 @@ def _with_sites(command: Submit, names: Sequence[str], sites: Sites) -> Submit:
 
 
 def _build_local_submit(
-    submission: Submission,
-    caller: Caller,
-    job_id: bytes,
-    precondition: Precondition | None,
-    windows: DefaultWindows,
+    submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None, windows: DefaultWindows,
     traceparent: str,
-) -> Submit:
+) -> Submit:  # fmt: skip
     type, scope, delivery, priority, attempts_max = _checked_options_cached(submission)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
@@ -228,6 +240,7 @@ def _build_local_submit(
         policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
         reservation="" if submission.reservation is None else _checked_own_reservation(submission.reservation, caller),
         callback="" if submission.callback is None else checked_callback_url(submission.callback),
+        settings=b"" if key is None else caller.settings,
         precondition=precondition,
     )
 
@@ -332,7 +345,7 @@ def caller_for_user(caller: Caller, user: str | None) -> Caller:
     """The caller with the key ownership of `user`; NotFound if it may not see that user's keys."""
     if user is None or user == caller.user or not caller.owns_keys:
         return caller
-    if not caller.oversees:
+    if not caller.sees_all_users:
         raise NotFound("no such key; it may have expired, or belong to another user")
     return replace(caller, user=user)
 

@@ -33,6 +33,7 @@ from onejob.errors import (
     SubmissionInProgress,
     SubmissionRefused,
     SubmissionRejected,
+    Unavailable,
 )
 
 _LEASE_LOST_REASONS = (Reason.STALE, Reason.ALREADY_SETTLED)
@@ -108,6 +109,8 @@ def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ..
             return SubmissionRejected(key=key, job_id=job_id_text(reply.job_id), receipt=reply.receipt)
         case Refused() if reply.reason in _LEASE_LOST_REASONS:
             return LeaseLost(reply.message, reply.details)
+        case Refused(reason=Reason.SETTINGS_CHANGED):
+            return Unavailable(reply.message)
         case Refused():
             return SubmissionRefused(key=key, reason=reply.reason, message=reply.message, details=reply.details)
         case Missing():

@@ -94,7 +94,7 @@ class ReadOperations(LedgerBase):
         Both bounds of the creation time belong to the range.
         """
         caller = self._caller
-        if not caller.oversees:
+        if not caller.sees_all_users:
             user = caller.user if user in (None, caller.user) else _NO_USER
         wanted = JobFilter(
             state=None if state is None else parse_state(state),

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from onejob import audit
 from onejob.clock import Clock
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import policy_id
+from onejob.core.ledger_settings import LedgerSettings
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.replies import PolicyFound
@@ -22,10 +24,10 @@ from onejob.core.sites import NO_SITES, Sites
 from onejob.core.timestamps import to_utc
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, EngineInfo, LedgerSettings
+from onejob.engine import Engine, EngineInfo, GateSettings
 from onejob.engines.batcher import Batcher, QueueStats
 from onejob.engines.gate import CacheStats, Gate
-from onejob.errors import OnejobError, Unavailable, Unknown
+from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
 
@@ -38,6 +40,7 @@ from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .parse import STANDARD_WINDOWS, Caller, DefaultWindows
 from .paused_types import PausedTypes
 from .present import to_exception
+from .settings import Said, StoredSettings, load_settings, open_settings, refuse_differences
 from .stored_keys import StoredKeyTenants
 from .wakeups import Waiters
 from .watch import JobWatcher
@@ -81,7 +84,13 @@ class Runtime:
     sites: Sites = NO_SITES  # that a submission may name; set where the ledger is opened
 
     is_closed = False
+    settings = LedgerSettings()
+    settings_body = b""  # empty: the settings were not read, and commands prove none
+    settings_error: StoreRefused | None = None
+    _said: Said = MappingProxyType({})
+    _settings_task: "asyncio.Task[None] | None" = None
     _maintenance_task: "asyncio.Task[None] | None" = None
+    _sweep_totals, _maintenance_failures = SweepResult(), 0
 
     def __init__(
         self,
@@ -97,7 +106,7 @@ class Runtime:
         tracing: "Tracing | None" = None,
     ) -> None:
         info = engine.info
-        config = _with_ledger_settings(config, info.settings)
+        config = _with_prescribed(config, info.prescribed)
         self.gate = Gate(Batcher(engine, coalesce=coalesce), config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
@@ -113,6 +122,7 @@ class Runtime:
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
         self.windows = windows if windows.ttl_ms else replace(windows, ttl_ms=engine.info.window_ms)
+        self.gate.on_settings_changed = self.note_settings_changed
         self.lease_ms = round(config.pending_ttl_seconds * 1000)
         self.rejected_ttl_ms = round(config.rejected_ttl_seconds * 1000)
         # How long any gate may remember a receipt: `forget` must wait for it.
@@ -122,7 +132,6 @@ class Runtime:
         self._sweeps_store = not info.is_maintained_elsewhere
         self._engine = engine
         self.settling_tasks: set[asyncio.Task[Any]] = set()  # of held keys whose work has ended
-        self._sweep_totals, self._maintenance_failures = SweepResult(), 0
 
     def start_maintenance(self, *, process_index: int = 0, process_count: int = 1) -> None:
         """Run maintenance periodically. Processes that share a store take turns with the store's part of it."""
@@ -130,11 +139,61 @@ class Runtime:
             self._run_maintenance(process_index, process_count)
         )
 
+    async def open_settings(self, said: Said) -> None:
+        """Read the settings of the ledger; raises StoreRefused if this process says otherwise."""
+        self._said = said
+        self._adopt(await open_settings(self._engine, said))
+
+    def bind(self, caller: Caller) -> Caller:
+        """The caller under the settings of the ledger."""
+        if not self.settings_body:
+            return caller
+        return replace(caller, owns_keys=self.settings.owns_keys, settings=self.settings_body)
+
+    def note_settings_changed(self) -> None:
+        """The store has refused a command that was built under older settings: read the new ones."""
+        if self.settings_body and (self._settings_task is None or self._settings_task.done()):
+            self._settings_task = asyncio.get_running_loop().create_task(self._try_reload_settings())
+
+    async def _try_reload_settings(self) -> None:
+        try:
+            await self.reload_settings()
+        except OnejobError as error:
+            log.error("the settings of the ledger were changed and cannot be adopted; nothing is accepted: %s", error)
+
+    async def reload_settings(self) -> None:
+        """Adopt what another process has changed. A process that says otherwise accepts nothing from then on."""
+        stored = await load_settings(self._engine)
+        if stored is None or stored.body == self.settings_body:
+            return
+        try:
+            refuse_differences(self._engine, stored.settings, self._said)
+        except StoreRefused as error:
+            self.settings_error = error
+            raise
+        log.warning("the settings of the ledger were changed (version %d); they are adopted", stored.settings.version)
+        self.settings_error = None
+        self._adopt(stored)
+
+    def _adopt(self, stored: StoredSettings) -> None:
+        settings = stored.settings
+        self.settings, self.settings_body = settings, stored.body
+        self.windows = replace(self.windows, ttl_ms=settings.window_ms or self._engine.info.window_ms)
+        self.gate.cache.limit_lifetimes(
+            committed_seconds=settings.committed_ttl_ms_max / 1000, rejected_seconds=settings.rejected_ttl_ms_max / 1000
+        )
+
     async def sweep(self) -> SweepResult:
         await self._maintain_memory()
         swept = await self._sweeper.sweep()
         self._sweep_totals = self._sweep_totals.plus(swept)
         return swept
+
+    async def check_ready(self) -> None:
+        """Return if submissions can be accepted; otherwise raise what prevents it."""
+        if self.settings_error is not None:
+            raise _copied_error(self.settings_error)
+        await self.readiness.check()
 
     @property
     def engine_info(self) -> EngineInfo:
@@ -211,6 +270,8 @@ class Runtime:
         self.job_watcher.close()
         self.claims.close()
         self.job_counts.close()
+        if self._settings_task is not None:
+            self._settings_task.cancel()
         if self._maintenance_task is not None:
             self._maintenance_task.cancel()
             with suppress(asyncio.CancelledError):
@@ -224,6 +285,8 @@ class Runtime:
 
     async def _maintain_memory(self) -> None:
         self.gate.cache.evict_expired()
+        if self.settings_body:
+            await self.reload_settings()
         await self.flush_hits()
         await self.activity.report()
         await self.key_limit.refresh()
@@ -276,15 +339,14 @@ class Readiness:
             await self._gate.execute((command,))
 
 
-def _with_ledger_settings(config: IdempotencyConfig, settings: LedgerSettings | None) -> IdempotencyConfig:
-    """The owner of the ledger says what must be the same for all, whatever is configured here."""
-    if settings is None:
+def _with_prescribed(config: IdempotencyConfig, prescribed: GateSettings | None) -> IdempotencyConfig:
+    """The owner of the ledger says what must be the same for all gates, whatever is configured here."""
+    if prescribed is None:
         return config
     return replace(
         config,
-        pending_ttl_seconds=settings.pending_ttl_seconds,
-        committed_ttl_seconds=settings.committed_ttl_seconds,
-        rejected_ttl_seconds=settings.rejected_ttl_seconds,
+        pending_ttl_seconds=prescribed.pending_ttl_seconds,
+        rejected_ttl_seconds=prescribed.rejected_ttl_seconds,
     )
 
 

@@ -155,6 +155,7 @@ def build_submit_sequence(
         ttl_ms=first.ttl_ms,
         usage_id=first.usage_id,
         policy_id=first.policy_id,
+        settings=caller.settings,
     )
 
 

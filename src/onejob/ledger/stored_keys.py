@@ -135,6 +135,7 @@ async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[S
             user=record.user,
             ttl_ms=record.expires_at - now,
             key_limit=command.key_limit,
+            settings=command.settings,
         )
         for command, record, now in found
     ]

@@ -207,6 +207,7 @@ class SubmissionOperations(LedgerBase):
                 record_id=lookup_record_id(caller_for_user(caller, user), key, scope),
                 actor=caller.actor,
                 grace_ms=self._runtime.cache_ttl_ms_max,
+                settings=caller.settings,
             )
         )
         if not isinstance(reply, Forgotten):

@@ -1,8 +1,7 @@
 """The manager's side of the wire: decodes requests, executes them on its engine, encodes the answers. It does no networking.
 
 All gates share one batcher, so their commands are committed together. The manager decides nothing itself: it
-checks the credential, the version and the ledger that a request names, and sets what is its own to set, which is how long
-a forgotten key stays until every gate has forgotten it.
+checks the credential, the version and the ledger that a request names.
 """
 
 import asyncio
@@ -20,13 +19,14 @@ from onejob.core.errors import Invalid
 from onejob.core.facts import Kind, Policy
 from onejob.core.gate_keys import GateKey
 from onejob.core.identity import SYSTEM_TENANT, policy_id
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.lookup import LookUpJob
-from onejob.core.maintenance import ERASURE_POLICY_NAME, Forget
+from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.replies import AnyReply, KeySettled, Missing, PolicyFound
 from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, LedgerSettings, ListFacts, Page, Query
+from onejob.engine import Engine, GateSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
@@ -119,11 +119,10 @@ class ManagerIdempotencyLedger:
         engine: Engine,
         *,
         clock: Clock,
-        settings: LedgerSettings,
+        settings: GateSettings,
         needs_gate_key: bool,
         codec: WireCodec | None = None,
         retention_ms: int = RETENTION_MS,
-        forget_grace_ms: int | None = None,  # None: as long as the settings let a gate remember
     ) -> None:
         self._batcher = Batcher(engine, coalesce=True)
         self._engine = engine
@@ -135,8 +134,6 @@ class ManagerIdempotencyLedger:
         self._rates = RateShares(settings, clock.monotonic)
         self._sweeper = Sweeper(self._batcher, retention_ms=retention_ms)
         self._store_ms = 0.0
-        remembered = max(settings.committed_ttl_seconds, settings.rejected_ttl_seconds)
-        self._forget_grace_ms = round(remembered * 1000) if forget_grace_ms is None else forget_grace_ms
         self._listeners: dict[OnRecordSettled, None] = {}
         self._handlers = {
             "/execute": self._execute,
@@ -235,7 +232,7 @@ class ManagerIdempotencyLedger:
         gate: HelloRequest = decode_struct(body, HelloRequest)
         if gate.newest < WIRE_VERSION_OLDEST or gate.oldest > WIRE_VERSION:
             raise RequestError(STATUS_OTHER_VERSION, _version_message(f"{gate.oldest} to {gate.newest}"))
-        (probe,) = await self._batcher.execute([_PROBE])
+        stored = await self._batcher.execute([LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)])
         info = self._engine.info
         return encode_struct(
             Hello(
@@ -247,8 +244,9 @@ class ManagerIdempotencyLedger:
                 durability_warning=info.durability_warning,
                 batch_max=info.batch_max,
                 store_ms=self._store_ms,
-                at=_time_of(probe),
-                settings=self._settings,
+                at=_time_of(stored[0]),
+                prescribed=self._settings,
+                settings=stored[0].policy.body if isinstance(stored[0], PolicyFound) else b"",
                 window_ms=info.window_ms,
                 erasure_ms=info.erasure_ms,
             )
@@ -261,7 +259,7 @@ class ManagerIdempotencyLedger:
         parsed = (_SITE_CODEC if key.is_site else self._codec).decode_commands(body)
         refused = {n: refusal for n, one in enumerate(parsed) if (refusal := _refusal(one, key)) is not None}
         commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
-        results: list[Any] = await self._batcher.execute_each([self._with_grace(command) for command in commands])
+        results: list[Any] = await self._batcher.execute_each(commands)
         if key.tenants:
             results = [_for_tenants(result, key) for result in results]
         if refused:
@@ -293,11 +291,6 @@ class ManagerIdempotencyLedger:
             raise _not_allowed(key)
         grant: TokenGrant = self._rates.grant(request, is_limited=bool(key.tenants))
         return encode_struct(grant)
-
-    def _with_grace(self, command: Command[Any]) -> Command[Any]:
-        if isinstance(command, Forget) and command.grace_ms < self._forget_grace_ms:
-            return replace(command, grace_ms=self._forget_grace_ms)
-        return command
 
     def _on_settled(self, record_id: bytes) -> None:
         for listener in tuple(self._listeners):
@@ -339,7 +332,7 @@ class RateShares:
     that all gates together stay within the rate, whichever managers they ask.
     """
 
-    def __init__(self, settings: LedgerSettings, monotonic: Callable[[], float]) -> None:
+    def __init__(self, settings: GateSettings, monotonic: Callable[[], float]) -> None:
         self._settings = settings
         self._monotonic = monotonic
         self._managers = 1
@@ -433,7 +426,7 @@ def _for_tenants(result: Any, key: GateKey) -> Any:
 
 
 def _is_for_all(policy: Policy) -> bool:
-    return policy.name.startswith(WORKER_POLICY_PREFIX) or policy.id in (_READY_ID, _ERASURE_ID)
+    return policy.name.startswith(WORKER_POLICY_PREFIX) or policy.id in (_READY_ID, _ERASURE_ID, SETTINGS_POLICY_ID)
 
 
 def _lists_system_policies(query: Query[Any]) -> bool:

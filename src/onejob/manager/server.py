@@ -23,7 +23,7 @@ from msgspec import Struct
 from onejob.clock import Clock, SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.identity import tenant_prefix
-from onejob.engine import Engine, LedgerSettings
+from onejob.engine import Engine, GateSettings
 from onejob.engines import open_engine
 from onejob.engines.remote.url import is_managers_url
 from onejob.errors import OnejobError
@@ -31,6 +31,7 @@ from onejob.http.logs import log_loop_exception, redacted_traceback
 from onejob.http.origins import is_loopback
 from onejob.http.serve import raise_open_files_limit
 from onejob.ids import SystemIds
+from onejob.ledger.settings import Said, open_settings
 from onejob.settings import IdempotencyConfig
 from onejob.wire.codec import WireCodec, encode_struct
 from onejob.wire.http1 import (
@@ -85,6 +86,7 @@ class ManagerConfig(Struct, frozen=True, kw_only=True):
     tls_client_ca: str | None = (
         None  # gates with a certificate that it signed need no gate key; one that is sent limits
     )
+    said: Said = {}  # the settings of the ledger that this manager is given
 
     def __post_init__(self) -> None:
         if is_managers_url(self.engine):
@@ -369,8 +371,9 @@ async def needs_gate_key(engine: Engine, config: ManagerConfig) -> bool:
 
 
 async def open_manager(
-    engine: Engine, config: ManagerConfig, settings: LedgerSettings, *, clock: Clock, codec: WireCodec | None = None
+    engine: Engine, config: ManagerConfig, settings: GateSettings, *, clock: Clock, codec: WireCodec | None = None
 ) -> ManagerIdempotencyLedger:
+    await open_settings(engine, config.said)
     ledger = ManagerIdempotencyLedger(
         engine,
         clock=clock,
@@ -382,9 +385,7 @@ async def open_manager(
     return ledger
 
 
-async def serve_manager(
-    config: ManagerConfig, settings: LedgerSettings, on_ready: Callable[[str, Engine], None]
-) -> None:
+async def serve_manager(config: ManagerConfig, settings: GateSettings, on_ready: Callable[[str, Engine], None]) -> None:
     """Serve until a signal comes."""
     tls = config.ssl_context()
     raise_open_files_limit()

@@ -31,6 +31,7 @@ from onejob.engine import (
     Backlog,
     CountJobs,
     CountKeys,
+    CountLiveKeys,
     CountReadyJobs,
     JobCount,
     ListAttachments,
@@ -41,6 +42,7 @@ from onejob.engine import (
     ListJobs,
     ListLeasedJobs,
     ListReadyJobs,
+    LiveKeyCount,
     Page,
     Query,
     ReadyCount,
@@ -66,7 +68,7 @@ COMMANDS: Final[tuple[type[Struct], ...]] = (
 )  # fmt: skip
 QUERIES: Final[tuple[type[Struct], ...]] = (
     ListJobs, ListFacts, ListAttachments, ListDueFacts, ListReadyJobs, ListBacklogs, ListInputs, ListLeasedJobs,
-    CountJobs, CountReadyJobs, CountKeys,
+    CountJobs, CountReadyJobs, CountKeys, CountLiveKeys,
 )  # fmt: skip
 REPLIES: Final[tuple[type[Struct], ...]] = replies.AnyReply.__args__
 # Replies that are newer than version 1, with the version that has them: an older gate gets a `Defect` instead.
@@ -196,6 +198,8 @@ def _item_type(query: Query[Any]) -> Any:
             return ReadyCount
         case CountKeys():
             return int
+        case CountLiveKeys():
+            return LiveKeyCount
     return Job
 
 

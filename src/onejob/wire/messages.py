@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from onejob.engine import Durability, LedgerSettings
+from onejob.engine import Durability, GateSettings
 
 WIRE_VERSION: Final = 1
 WIRE_VERSION_OLDEST: Final = 1  # the version before, once there is one
@@ -48,7 +48,8 @@ class Hello(Struct, frozen=True, kw_only=True):
     batch_max: int
     store_ms: float  # how long a point read of the store takes: the distance to it
     at: int  # the store's time
-    settings: LedgerSettings
+    prescribed: GateSettings
+    settings: bytes  # of the ledger, as they are stored (core/ledger_settings.py)
     window_ms: int  # how long a key is remembered if nobody says otherwise
     erasure_ms: int = 0  # how long a purge takes to remove bytes from the store's own history
 
@@ -81,7 +82,7 @@ class OutcomeUnknown(Struct, frozen=True, tag=True, tag_field="is"):
 
 
 class BarrierRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    tenant: str
+    tenant: str | None  # None: all
     user: str | None = None
 
 

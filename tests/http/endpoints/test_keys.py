@@ -13,6 +13,7 @@ from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
 from onejob.ledger.parse import Caller
 from tests.support.app_server import Client, HttpResponse, serve_app
+from tests.support.ledger_settings import set_settings
 
 UNUSUAL_KEYS = [
     "a/b", "/", "//", ".", "..", "a%2Fb", "%", "%00", "a b", "+", "a+b", "?x=1#y", "a&b=c;d", '"q"', "a\\b",
@@ -195,11 +196,12 @@ async def test_an_expired_key_is_not_listed_swept_or_not(
 
 
 async def test_where_keys_belong_to_users_each_sees_its_own(queue: onejob.Ledger) -> None:
+    await set_settings(queue, key_owner="user")
     for user in ("ann", "bob"):
-        own = queue.acting_as(tenant="default", user=user, actor=onejob.Actor.user(user), owns_keys=True)
+        own = queue.acting_as(tenant="default", user=user, actor=onejob.Actor.user(user))
         await own.submit("t", idempotency_key=f"of-{user}")
         await own.submit("t", idempotency_key="same")
-    caller = Caller("default", "ann", "user:ann", owns_keys=True, oversees=False)
+    caller = Caller("default", "ann", "user:ann", oversees=False)
     async with serve_app(HttpApp(queue, authenticate=_Authenticated(caller, Role.OPERATOR))) as client:
         for query in ("", "scope=t"):
             assert sorted((await list_keys(client, query))[0]) == ["of-ann", "same"]

@@ -14,6 +14,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
 from tests.support.app_server import Client, serve_app
+from tests.support.ledger_settings import set_settings
 
 HOOK = "https://shop.example/hook/secret"
 
@@ -25,7 +26,7 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
 
 
 def as_user(queue: onejob.Ledger, user: str) -> onejob.Ledger:
-    return queue.acting_as(tenant="default", user=user, actor=Actor.user(user), owns_keys=True)
+    return queue.acting_as(tenant="default", user=user, actor=Actor.user(user))
 
 
 async def test_a_search_finds_a_job_by_its_id_and_a_key_in_every_known_scope(
@@ -49,10 +50,11 @@ async def test_a_search_needs_something_to_look_for(client: Client, query: str) 
 
 
 async def test_an_operator_finds_the_key_of_a_user_who_owns_it(queue: onejob.Ledger) -> None:
+    await set_settings(queue, key_owner="user")
     await as_user(queue, "ann").submit("a", idempotency_key="k")
     operator = await ApiKeys(queue).create("o", roles=[Role.OPERATOR])
     bob = await ApiKeys(queue).create("b", roles=[Role.SUBMITTER], user="bob")
-    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True, key_owner="user"))) as client:
+    async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as client:
         found = await client.get("/api/search?q=k", b"x-api-key: " + operator.text.encode())
         assert [(one["scope"], one["user"]) for one in found.body["keys"]] == [("a", "ann")]
         hidden = await client.get("/api/search?q=k", b"x-api-key: " + bob.text.encode())
@@ -90,12 +92,13 @@ async def test_a_job_without_a_callback_has_none_and_an_unknown_job_is_not_found
 
 
 async def test_callbacks_are_listed_and_their_urls_are_for_those_who_may_inspect(queue: onejob.Ledger) -> None:
+    await set_settings(queue, key_owner="user")
     key = await ApiKeys(queue).create("s", roles=[Role.SUBMITTER], user="ann")
     operator = await ApiKeys(queue).create("o", roles=[Role.OPERATOR])
     job = (await as_user(queue, "ann").submit("t", callback=HOOK)).job_id
     await as_user(queue, "bob").submit("t", callback=HOOK)
     for hide, shown in ((False, HOOK), (True, None)):
-        config = ServiceConfig(auth=True, key_owner="user", hide_payloads=hide)
+        config = ServiceConfig(auth=True, hide_payloads=hide)
         async with serve_app(HttpApp(queue, config=config)) as client:
             all_of_them = await client.get("/api/callbacks", b"x-api-key: " + operator.text.encode())
             assert [one["url"] for one in all_of_them.body["callbacks"]] == [shown] * 2

@@ -214,7 +214,7 @@ class BucketEngine(EngineBase):
             items[n] = replace(item, data=data)
         return Page([one for one in items if one is not None], page.more, page.scanned_to)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         """Return at once: whoever has decided before a change of the limit finds its position taken, and decides again."""
         self._check_open()
 

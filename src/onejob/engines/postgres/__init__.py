@@ -336,7 +336,7 @@ class PostgresEngine(EngineBase):
     async def scan(self, query: Query[T], /) -> Page[T]:
         return await self._run_in_own_task(partial(self._scan, query))
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         """A statement locks its tables before it reads: a writer without a lock will see all that is committed now.
 
         A batch takes its first lock on the jobs before it reads limits. It announces whom it concerns with the first

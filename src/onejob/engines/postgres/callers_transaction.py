@@ -17,9 +17,12 @@ sent. If the statement had to wait, because another transaction held the key and
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from onejob.core.batch import Changes, WorkingSet, decide_batch, decide_optimistic_insert, empty_working_set
-from onejob.core.command import Command, Footprint
+from onejob.core.command import Command, Footprint, is_settings_refusal, settings_changed
 from onejob.core.facts import Kind, split_job_ids
+from onejob.core.ledger_settings import FIRST_SETTINGS, SETTINGS_POLICY_ID, LedgerSettings, decode_settings
 from onejob.core.lookup import LookUpAnswer
 from onejob.core.replies import AnyReply, Missing
 from onejob.core.submit import Submit
@@ -84,10 +87,36 @@ class CallersTransaction:
         self._version = known_schema_version()
         self._offset_ms: float | None = None  # the server's clock minus ours, at least; None: not asked yet
         self._counted_until: dict[bytes, float] = {}  # by usage id
+        self._settings = LedgerSettings()
+        self.settings_body = b""  # empty: to be read
+
+    def load_settings(self) -> Steps[LedgerSettings]:
+        """The settings of the ledger, which are read once per process and after every change."""
+        if self._offset_ms is None:
+            yield from self._greet()
+        if not self.settings_body:
+            select = Statement(self._statements.settings_sql, (SETTINGS_POLICY_ID,))
+            rows = yield select
+            if not rows:  # the tables are new
+                yield Statement(self._statements.insert_settings_sql, (SETTINGS_POLICY_ID, FIRST_SETTINGS))
+                rows = yield select
+            if not rows:
+                raise Unavailable(
+                    "another transaction has just made the settings of the ledger: nothing was done; retry"
+                )
+            self._settings = decode_settings(bytes(rows[0][0]))
+            self.settings_body = bytes(rows[0][0])
+        return self._settings
 
     def execute(self, command: Command[Any]) -> Steps[AnyReply]:
         if self._offset_ms is None:
             yield from self._greet()
+        reply = yield from self._execute(command)
+        if is_settings_refusal(reply):
+            self.settings_body = b""
+        return reply
+
+    def _execute(self, command: Command[Any]) -> Steps[AnyReply]:
         if not isinstance(command, Submit):
             return (yield from self._retry_conflicts(self._change, command))
         if not self._is_counted(command.usage_id):
@@ -123,7 +152,8 @@ class CallersTransaction:
             return None
         parts, values = single
         tenants, users = announcement([footprint])
-        announced = (TENANTS_LOCK_CLASS, tenants, USERS_LOCK_CLASS, users, footprint.usage, footprint.policy)
+        limits_and_settings = (footprint.usage, footprint.policy, SETTINGS_POLICY_ID, footprint.settings)
+        announced = (TENANTS_LOCK_CLASS, tenants, USERS_LOCK_CLASS, users, *limits_and_settings)
         sql = self._statements.caller_insert_sql(parts, self._version)
         ((inserted, clock, *session_columns),) = yield Statement(sql, (*announced, *values))
         session = SessionState(*session_columns)
@@ -155,8 +185,9 @@ class CallersTransaction:
             answer = yield from self._find_answer(command)
             if answer is not None:
                 return (yield from self._change(command)) if isinstance(answer, Missing) else answer
-        values = (footprint.usage, *announcement([footprint]), footprint.policy)
-        ((clock, *row),) = yield Statement(self._statements.limits_sql, values)
+        settings = (SETTINGS_POLICY_ID, footprint.settings)
+        values = (footprint.usage, *announcement([footprint]), footprint.policy, *settings)
+        ((clock, has_settings, *row),) = yield Statement(self._statements.limits_sql, values)
         self._observe(clock, ahead=False)
         working_set = empty_working_set([footprint])
         usage, policy = _split_row(row, *_LIMIT_KINDS)
@@ -164,7 +195,10 @@ class CallersTransaction:
         working_set.tables[Kind.POLICY].update({policy.id: policy} if policy else {})
         if usage or policy:
             self._remember_counted(command.usage_id)
-        return (yield from self._decide_and_store(command, footprint, working_set, int(clock)))
+        if not has_settings:
+            return settings_changed(int(clock))
+        unproven = replace(footprint, settings=b"")
+        return (yield from self._decide_and_store(command, unproven, working_set, int(clock)))
 
     def _find_answer(self, command: Submit) -> Steps[AnyReply | None]:
         """The reply of a settled key, without a lock; Missing if its record must change; None without a record."""

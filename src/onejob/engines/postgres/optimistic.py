@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from onejob.core.batch import Changes, LoadRequest, WorkingSet, load_facts
 from onejob.core.command import Footprint
 from onejob.core.facts import Fact, Kind
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.engines.codec import columns, fact_from_row
 
 from .statements import (
@@ -79,6 +80,8 @@ def snapshot_statement(statements: Statements, footprints: Sequence[Footprint]) 
         named[Kind.POLICY].add(f.policy)
         if f.precondition is not None:
             named[Kind.POLICY].add(f.precondition.policy_id)
+        if f.settings:
+            named[Kind.POLICY].add(SETTINGS_POLICY_ID)
         named[Kind.MEMO].add(f.memo)
         follows_jobs |= bool(f.record) and f.follow_jobs
         follows_usage |= f.follow_usage

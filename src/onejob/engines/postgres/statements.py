@@ -17,8 +17,8 @@ from msgspec.structs import fields
 
 from onejob.core.batch import Changes
 from onejob.core.command import Footprint
-from onejob.core.facts import JOB_ID_BYTES, KINDS, U64, Attachment, AttachmentKind, Kind
-from onejob.core.identity import tenant_prefix, usage_id
+from onejob.core.facts import FORMAT, JOB_ID_BYTES, KINDS, U64, Attachment, AttachmentKind, Kind
+from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, tenant_prefix, usage_id
 from onejob.engines.codec import (
     NEW_FACT_KINDS,
     TABLES,
@@ -36,7 +36,7 @@ TRIM_TYPES = {name: kind for name, kind in ATTACHMENT_TYPES.items() if name != "
 DELETE_TYPES = {"id": "bytea", "was": "bigint"}
 HELD_TYPES = {"id": "bytea", "was": "bigint", "by": "xid"}  # a row as it was read
 PRECONDITION_PARAMS = 3  # ids, tenants and bodies
-UNCOUNTED_PARAMS = 6  # of onejob_is_uncounted
+UNCOUNTED_PARAMS = 8  # of onejob_is_uncounted
 _SNAPSHOT_COLUMNS = 5  # kind, clock, standbys, where its columns begin, xmin
 NO_KIND = -1  # of the row with the clock
 # Long values are sent as arrays of bytes, not as text.
@@ -59,7 +59,7 @@ _ANNOUNCED = (
     f"+ count(pg_catalog.pg_advisory_xact_lock_shared({USERS_LOCK_CLASS}, $4::integer)) AS locks)"
 )
 _IS_ANNOUNCED = "(SELECT locks FROM announced) = 2"
-# The transactions that may write jobs of those in question, or those of $1 that still may: every transaction that
+# The transactions that may write jobs or records of those in question, or those of $1 that still may: every transaction that
 # announces one of them ($2 is the class of the announcement, $3 the filters of which one must fit), and the engine's
 # own that announce nothing, because their batch is one statement. Other programs decide nothing, so nobody waits
 # for their transactions; one that executes commands in its own transaction announces them.
@@ -77,7 +77,8 @@ WHERE is_concerned AND ($1::text[] IS NULL OR virtualtransaction = ANY ($1::text
 UNION
 SELECT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
-WHERE writer.relation = '{job_table}'::regclass AND writer.mode IN ('RowShareLock', 'RowExclusiveLock')
+WHERE writer.relation IN ('{job_table}'::regclass, '{record_table}'::regclass)
+    AND writer.mode IN ('RowShareLock', 'RowExclusiveLock')
     AND writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob'
     AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY ($1::text[]))
     AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced)
@@ -94,8 +95,10 @@ def announcement(footprints: Iterable[Footprint]) -> tuple[int, int]:
     return _to_int4(tenants), _to_int4(users)
 
 
-def barrier_values(tenant: str, user: str | None) -> list[Any]:
-    """The class and the filters of the announcements that a barrier waits for."""
+def barrier_values(tenant: str | None, user: str | None) -> list[Any]:
+    """The class and the filters of the announcements that a barrier waits for; no bits fit every announcement."""
+    if tenant is None:
+        return [TENANTS_LOCK_CLASS, [0]]
     anybody = _filter_of(tenant_prefix(tenant))
     if user is None:
         return [TENANTS_LOCK_CLASS, [anybody]]
@@ -141,7 +144,7 @@ class Statements:
         self._outcome_columns = f"{self._standbys}, pg_current_xact_id()::xid"
         self._stamp = f'"{schema}".onejob_stamp'
         self.channel = f"onejob_{schema}"
-        self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"))
+        self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"), record_table=self.table("record"))
         self.changes_sql = cache(self._changes_sql)
         self.inserts_sql = lru_cache(_SQL_CACHED_MAX)(self._inserts_sql)
         self.single_row_inserts_sql = cache(self._single_row_inserts_sql)
@@ -312,6 +315,20 @@ class Statements:
         """The clock and the version of the schema; works with every version."""
         return f"SELECT {self.now}, (SELECT max(version) FROM {self.table('onejob_schema')})"
 
+    @property
+    def settings_sql(self) -> str:
+        """The settings of the ledger (the policy $1)."""
+        return f"SELECT body FROM {self.table('policy')} WHERE id = $1::bytea"
+
+    @property
+    def insert_settings_sql(self) -> str:
+        """Create the settings of a new ledger, unless another transaction did."""
+        return (
+            f"INSERT INTO {self.table('policy')} (id, tenant, name, body, changed_at, version, format) "
+            f"VALUES ($1::bytea, '{SYSTEM_TENANT}', '{SETTINGS_POLICY_NAME}', $2::bytea, {self.now}::bigint, 1, {FORMAT:d}) "
+            "ON CONFLICT DO NOTHING RETURNING 1"
+        )
+
     def answer_sql(self, version: int) -> str:
         """The record of a key and its first job, without a lock."""
         record, job = (_quoted_of(kind, name) for kind, name in ((Kind.RECORD, "r"), (Kind.JOB, "j")))
@@ -323,10 +340,14 @@ class Statements:
 
     @property
     def limits_sql(self) -> str:
-        """Announce, then lock and load a usage ($1) and a policy ($4), in that order, which the last condition enforces."""
+        """Announce, then lock and load a usage ($1) and a policy ($4), in that order, which the last condition enforces.
+
+        Then see whether the settings of the ledger ($5) are the expected ones ($6). Whoever changes them after that waits.
+        """
         usage, policy = (self.columns(kind) for kind in (Kind.USAGE, Kind.POLICY))
         return (
-            f"SELECT {self.now}, {_quoted_of(Kind.USAGE, 'u')}, {_quoted_of(Kind.POLICY, 'p')} "
+            f'SELECT {self.now}, "{self._schema}".onejob_has_settings($5::bytea, $6::bytea), '
+            f"{_quoted_of(Kind.USAGE, 'u')}, {_quoted_of(Kind.POLICY, 'p')} "
             f"FROM ({_TAKE_ANNOUNCEMENT}) AS one "
             f"LEFT JOIN LATERAL (SELECT {usage} FROM {self.table('usage')} WHERE id = $1::bytea FOR UPDATE) AS u ON true "
             f"LEFT JOIN LATERAL (SELECT {policy} FROM {self.table('policy')} WHERE id = $4::bytea "
@@ -349,7 +370,7 @@ class Statements:
         transaction is announced before the limits are looked for, so that a new limit waits for it or is found.
         """
         first, *others = self._chained_inserts(parts, 1 + UNCOUNTED_PARAMS)
-        marks = ", ".join(f"${n}::{kind}" for n, kind in enumerate(("integer",) * 4 + ("bytea",) * 2, start=1))
+        marks = ", ".join(f"${n}::{kind}" for n, kind in enumerate(("integer",) * 4 + ("bytea",) * 4, start=1))
         guard = f"{self._session_fault(version)} = '' AND \"{self._schema}\".onejob_is_uncounted({marks})"
         inserts = [f"{first} WHERE {guard} ON CONFLICT DO NOTHING", *others]
         ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts, start=1))

@@ -487,7 +487,7 @@ def _is_single_kind(footprints: Sequence[Footprint]) -> bool:
     for f in footprints:
         if f.record or f.follow_usage:
             return False
-        policies = f.policy or f.precondition
+        policies = f.policy or f.precondition or f.settings
         named = ((Kind.JOB, f.jobs), (Kind.STREAM, f.stream), (Kind.USAGE, f.usage), (Kind.POLICY, policies))
         kinds.update(kind for kind, ids in (*named, (Kind.MEMO, f.memo)) if ids)
     return len(kinds) == 1

@@ -113,7 +113,8 @@ class RemoteEngine(EngineBase):
             batch_max=agreed.hello.batch_max,
             lane_batch_min=agreed.hello.batch_max,  # each request costs a turn of both processes
             is_maintained_elsewhere=True,
-            settings=agreed.hello.settings,
+            prescribed=agreed.hello.prescribed,
+            settings=self.peers.settings,
             window_ms=agreed.hello.window_ms,
             erasure_ms=agreed.hello.erasure_ms,
             managers=tuple(manager.info() for manager in self.peers.managers),
@@ -135,7 +136,7 @@ class RemoteEngine(EngineBase):
         self._refuse_closed()
         return decode_page(await self._ask("/scan", self._codec.encode_query(query), may_repeat=True), query)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         self._refuse_closed()
         await self._ask("/barrier", encode_struct(BarrierRequest(tenant, user)), may_repeat=True)
 

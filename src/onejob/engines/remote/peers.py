@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onejob.clock import Clock
-from onejob.engine import Durability, LedgerSettings, ManagerInfo
+from onejob.engine import Durability, GateSettings, ManagerInfo
 from onejob.errors import StoreRefused, Unavailable
 from onejob.ids import random_fraction
 from onejob.wire.codec import Malformed, decode_struct, encode_struct
@@ -119,6 +119,7 @@ class Peers:
     ) -> None:
         self.managers = managers
         self.agreed: AgreedLedger | None = None
+        self.settings = b""  # of the ledger, as a manager has last said
         self.clock_sample: StoreTimeSample | None = None
         self._gate_key = gate_key
         self._tls = tls
@@ -171,6 +172,7 @@ class Peers:
             connection.close()
             manager.note_lost(str(error))
             raise NotSent(str(error)) from error
+        self.settings = hello.settings
         manager.hello, manager.version = hello, min(hello.newest, WIRE_VERSION)
         # The best of several: what else delayed an answer says nothing about the line.
         manager.cost_ms = min(manager.cost_ms, (received - sent) * 1000 + _STORE_CROSSINGS * hello.store_ms)
@@ -226,7 +228,7 @@ class Peers:
                 f"it speaks versions {hello.oldest} to {hello.newest} of the wire, and this program "
                 f"{WIRE_VERSION_OLDEST} to {WIRE_VERSION}; upgrade the older one"
             )
-        if hello.settings.fingerprint_version != _FINGERPRINT_VERSION:
+        if hello.prescribed.fingerprint_version != _FINGERPRINT_VERSION:
             raise ManagerRefused("its fingerprints are of another version; upgrade the older program")
         if self.agreed is None:
             self.agreed = AgreedLedger(manager.url, hello)
@@ -241,9 +243,9 @@ class Peers:
             raise ManagerRefused(
                 f"its durability is {hello.durability}, and that of {url} is {known.durability}; raise the one with {lower}"
             )
-        if hello.settings != known.settings:
+        if hello.prescribed != known.prescribed:
             raise ManagerRefused(
-                f"its settings differ from those of {url} ({_differences(hello.settings, known.settings)}); "
+                f"its settings differ from those of {url} ({_differences(hello.prescribed, known.prescribed)}); "
                 "configure all managers alike, then restart this process"
             )
 
@@ -259,6 +261,6 @@ class Peers:
         )
 
 
-def _differences(own: LedgerSettings, other: LedgerSettings) -> str:
+def _differences(own: GateSettings, other: GateSettings) -> str:
     names = (name for name in own.__struct_fields__ if getattr(own, name) != getattr(other, name))
     return ", ".join(f"{name}: {getattr(own, name)} and {getattr(other, name)}" for name in names)

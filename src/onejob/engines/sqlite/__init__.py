@@ -132,7 +132,7 @@ class SqliteEngine(EngineBase):
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         return await self._reader.call(self._translate_errors, self._scan, query)
 
-    async def barrier(self, tenant: str, user: str | None = None) -> None:
+    async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         """Wait for the writer thread and for the write lock: what had begun, here or elsewhere, then has ended."""
         if self._closed:
             raise Unavailable(f"the engine on {self._path} is closed; open another")

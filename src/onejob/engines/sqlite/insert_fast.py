@@ -46,6 +46,9 @@ _REFUSALS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.SQ
 _ATTACHMENT_COLUMNS = ("job_id", "kind", "index", "data")
 _LEDGER_COLUMNS = ("ledger_id", "generation")
 _CHECK_COLUMNS = ("absent_usage", "absent_policy", "policy_id", "policy_tenant", "policy_body", "decided_at")
+_LEDGER_CHECKS = (
+    4  # the last columns: the row of the ledger carries a precondition, most often that of all, the settings
+)
 _ROW_COLUMNS = (
     *(f"record_{name}" for name in new_fact_columns(Kind.RECORD)),
     *(f"job_{name}" for name in new_fact_columns(Kind.JOB)),
@@ -94,6 +97,7 @@ _Row = Sequence[Any]
 _NO_RECORD: _Row = (None,) * len(new_fact_columns(Kind.RECORD))
 _NO_JOB: _Row = (None,) * len(new_fact_columns(Kind.JOB))
 _NO_ATTACHMENT: _Row = (None,) * len(_ATTACHMENT_COLUMNS)
+_NO_POLICY: _Row = (None,) * 3
 _NO_CHECKS: _Row = (None,) * len(_CHECK_COLUMNS)
 _EMPTY_ROW: _Row = (None,) * len(_ROW_COLUMNS)
 
@@ -141,13 +145,13 @@ def _prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInser
         return None  # to be judged when it is written
     decided = decide_optimistic_insert(commands, footprints, now)
     rows = None if decided is None else _to_rows(decided, now)
-    if decided is None or rows is None or len(rows) > ROWS_MAX:
+    if decided is None or rows is None or len(rows[1]) > ROWS_MAX:
         return None
-    return PreparedInsert(decided.replies, now, _to_values(rows))
+    return PreparedInsert(decided.replies, now, _to_values(*rows))
 
 
-def _to_rows(decided: OptimisticInsert, now: int) -> list[tuple[_Row, ...]] | None:
-    """The rows of the view, in pieces; None if a fact or a check has no place in them."""
+def _to_rows(decided: OptimisticInsert, now: int) -> tuple[_Row, list[tuple[_Row, ...]]] | None:
+    """What the row of the ledger checks, and the other rows, in pieces; None if a fact or a check has no place in them."""
     inserts, absent = decided.changes.inserts, decided.absent
     if not inserts.keys() <= {Kind.RECORD, Kind.JOB} or not absent.keys() <= {Kind.USAGE, Kind.POLICY}:
         return None
@@ -156,23 +160,23 @@ def _to_rows(decided: OptimisticInsert, now: int) -> list[tuple[_Row, ...]] | No
     if records is None or jobs is None:
         return None
     attachments = map(_attachment_values, decided.changes.attachments)
-    checks = zip_longest(
-        absent.get(Kind.USAGE, ()), absent.get(Kind.POLICY, ()), zip(*decided.preconditions, strict=True)
-    )
-    checked = [(usage, policy, *(expected or (None,) * 3), now) for usage, policy, expected in checks]
-    return [
+    first, *others = zip(*decided.preconditions, strict=True) if decided.preconditions else [_NO_POLICY]
+    checks = zip_longest(absent.get(Kind.USAGE, ()), absent.get(Kind.POLICY, ()), others)
+    checked = [(usage, policy, *(expected or _NO_POLICY), now) for usage, policy, expected in checks]
+    rows: list[tuple[_Row, ...]] = [
         (record or _NO_RECORD, job or _NO_JOB, attachment or _NO_ATTACHMENT, check or _NO_CHECKS)
         for record, job, attachment, check in zip_longest(records, jobs, attachments, checked)
     ]
+    return (*first, now), rows
 
 
 def _attachment_values(attachment: Attachment) -> _Row:
     return attachment.job_id, int(attachment.kind), u64_to_signed(attachment.index), attachment.data
 
 
-def _to_values(rows: list[tuple[_Row, ...]]) -> list[Any]:
+def _to_values(ledger_checks: _Row, rows: list[tuple[_Row, ...]]) -> list[Any]:
     """The values of one statement; the first two are for the ledger and its generation."""
-    values: list[Any] = [None, None]
+    values: list[Any] = [None, None, *ledger_checks]
     for pieces in rows:
         for piece in pieces:
             values += piece
@@ -188,8 +192,9 @@ def _padded(rows: int) -> int:
 @cache
 def _insert_statement(values: int) -> str:
     """The ledger first, so that a batch that comes too late costs no insert."""
-    rows = values // len(_ROW_COLUMNS)
-    ledger = f"(?,?,{','.join(['NULL'] * len(_ROW_COLUMNS))})"
+    rows = values // len(_ROW_COLUMNS)  # the values of the row of the ledger are fewer than those of a row
+    unused = len(_ROW_COLUMNS) - _LEDGER_CHECKS
+    ledger = f"(?,?,{','.join(['NULL'] * unused + ['?'] * _LEDGER_CHECKS)})"
     row = f"(NULL,NULL,{','.join('?' * len(_ROW_COLUMNS))})"
     return f"INSERT INTO new_facts VALUES {','.join([ledger] + [row] * rows)}"
 

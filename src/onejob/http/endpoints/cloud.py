@@ -111,9 +111,7 @@ class CloudEndpoints:
                 continue
             if self._preparations.refusal_reason:
                 return
-            caller = Caller(
-                job.tenant, job.user, str(Actor.system("preparation")), owns_keys=self._config.key_owner == "user"
-            )
+            caller = Caller(job.tenant, job.user, str(Actor.system("preparation")))
             await self._resume(ledger.for_caller(caller), hook, provider, job)
 
     async def _resume(self, ledger: Ledger, hook: Hook, provider: str, job: Job) -> None:

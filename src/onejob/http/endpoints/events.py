@@ -70,7 +70,7 @@ async def stream_events(request: Request) -> Response:
     cursor = query.get("cursor") if last_event_id is None else last_event_id
     position = _STREAM_START if cursor is None else _parse_cursor(cursor)
     caller = request.credential.caller
-    if not caller.oversees:
+    if not caller.sees_all_users:
         await request.ledger.job(request.path_params[0])  # checks the owner, who never changes
     stream = _stream_job(request.ledger.job_watcher, caller.tenant, job_id, position)
     try:

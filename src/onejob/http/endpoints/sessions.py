@@ -107,7 +107,7 @@ class SessionEndpoints:
             roles=sorted(credential.roles),
             permissions=[one for one in Permission if credential.may(one)],
             authentication=self._authenticator is not None,
-            oversees=credential.caller.oversees,
+            oversees=request.ledger.caller.sees_all_users,
             expires_at=to_utc(expires_at) if expires_at else None,
         )
 

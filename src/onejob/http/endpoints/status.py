@@ -114,7 +114,7 @@ class StatusEndpoints:
         ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning, managers)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger.runtime.readiness.check()
+                await ledger.runtime.check_ready()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
@@ -157,7 +157,9 @@ class StatusEndpoints:
 
     async def policy(self, request: Request) -> Response:
         runtime = request.ledger.runtime
-        return json_response(200, build_idempotency_policy(self._config, runtime.stats().config, runtime.windows))
+        key_owner = "user" if request.ledger.caller.owns_keys else "tenant"
+        policy = build_idempotency_policy(self._config, runtime.stats().config, runtime.windows, key_owner)
+        return json_response(200, policy)
 
 
 def status_routes(

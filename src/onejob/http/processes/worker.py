@@ -21,7 +21,7 @@ from onejob.errors import OnejobError, Unavailable
 from onejob.http.app import HttpApp
 from onejob.http.callbacks import callback_delivery
 from onejob.http.config import ServiceConfig
-from onejob.http.leased_rates import adopt_ledger_settings, leased_rate_limiter
+from onejob.http.leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from onejob.http.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
 from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import (
@@ -150,7 +150,7 @@ class ServerProcess:
         log: Log,
         rate_limiter: RateLimiter | None,
     ) -> None:
-        config = adopt_ledger_settings(worker_config.config, ledger.runtime.engine_info)
+        config = adopt_prescribed_rates(worker_config.config, ledger.runtime.engine_info)
         self._channel = channel
         self._drain_seconds = config.drain_seconds_max
         self._peer_stats = PeerStats(channel)

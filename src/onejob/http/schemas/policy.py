@@ -92,11 +92,11 @@ class IdempotencyPolicyOut(ResponseBody, frozen=True, rename="camel"):
 
 
 def build_idempotency_policy(
-    service: ServiceConfig, idempotency: IdempotencyConfig, windows: DefaultWindows
+    service: ServiceConfig, idempotency: IdempotencyConfig, windows: DefaultWindows, key_owner: str
 ) -> IdempotencyPolicyOut:
     return IdempotencyPolicyOut(
         key=_KEY,
-        scope=_scope_rules(service),
+        scope=_scope_rules(key_owner),
         fingerprint=_FINGERPRINT,
         window=_window_rules(windows),
         in_progress=_in_progress_rules(idempotency),
@@ -165,12 +165,12 @@ def _window_rules(windows: DefaultWindows) -> WindowRules:
     )
 
 
-def _scope_rules(service: ServiceConfig) -> ScopeRules:
+def _scope_rules(key_owner: str) -> ScopeRules:
     return ScopeRules(
         default="the job's type",
         all_types=GLOBAL_SCOPE,
         chars_max=NAME_CHARS_MAX,
-        shared_by=service.key_owner,
+        shared_by=key_owner,
         text=f"a key is unique in its tenant and scope; the scope is the job's type, {GLOBAL_SCOPE!r} for all "
         "types, or any other text",
     )

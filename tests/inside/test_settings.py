@@ -1,0 +1,92 @@
+"""Submissions in a caller's transaction are made under the settings that the ledger has when they are stored."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+import onejob
+from onejob.errors import Unavailable
+from onejob.inside import Inside
+from onejob.ledger.settings import change_settings
+from tests.support.ledger_settings import set_settings
+
+from .doors import Door
+
+KEYS = 200
+
+
+async def test_a_key_of_a_transaction_and_of_the_service_is_one_job(queue: onejob.Ledger, db: Any) -> None:
+    await set_settings(queue, key_owner="user")
+    inside = Inside(user="ann", actor=onejob.Actor.user("ann"))
+    ann = queue.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
+    async with db.transaction():
+        made = [(await inside.asyncpg(db).submit("t", n, idempotency_key=f"k{n}")).job_id for n in range(KEYS)]
+    assert [(await ann.submit("t", n, idempotency_key=f"k{n}")).job_id for n in range(KEYS)] == made
+    assert (await queue.submit("t", 1, idempotency_key="k1")).created, "another user has its own"
+
+
+async def test_a_new_ledger_gets_its_settings_in_the_callers_transaction(postgres_url: str) -> None:
+    async with onejob.open(postgres_url, sweep=False):
+        pass
+    db = await asyncpg.connect(postgres_url)
+    try:
+        await db.execute("DELETE FROM policy")
+        async with db.transaction():
+            first = await Inside().asyncpg(db).submit("t", idempotency_key="k")
+    finally:
+        await db.close()
+    async with onejob.open(postgres_url, sweep=False) as queue:
+        assert (await queue.submit("t", idempotency_key="k")).job_id == first.job_id
+
+
+async def test_a_change_that_was_not_noticed_refuses_one_transaction(queue: onejob.Ledger, plain_door: Door) -> None:
+    await plain_door.begin()
+    first = await plain_door.call("submit", "t", idempotency_key="before")
+    await plain_door.commit()
+    await queue.forget("before", scope="t")
+    await set_settings(queue, window_ms=7_200_000)
+    await plain_door.begin()
+    with pytest.raises(Unavailable, match="settings of the ledger were changed"):
+        await plain_door.call("submit", "t", idempotency_key="k")
+    made = await plain_door.call(
+        "submit", "t", idempotency_key="k"
+    )  # the transaction goes on, with the settings of now
+    await plain_door.commit()
+    assert made.created
+    assert made.job_id != first.job_id
+    assert (await queue.submit("t", idempotency_key="k")).job_id == made.job_id
+
+
+async def test_a_change_waits_for_an_open_transaction(queue: onejob.Ledger, db: Any, inside: Inside) -> None:
+    """It was announced: its key is counted, or the change is refused because it takes too long."""
+    transaction = db.transaction()
+    await transaction.start()
+    made = await inside.asyncpg(db).submit("t", idempotency_key="k")
+    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    await asyncio.sleep(0.3)
+    assert not change.done()
+    await transaction.commit()
+    done = await change
+    assert not done.is_possible, "the key that it waited for is live"
+    assert done.live.count == 1
+    await queue.runtime.reload_settings()
+    assert (await queue.submit("t", idempotency_key="k")).job_id == made.job_id
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_snapshot_that_is_older_than_a_change_makes_nothing(
+    queue: onejob.Ledger, db: Any, inside: Inside, isolation: str
+) -> None:
+    async with db.transaction():
+        await inside.asyncpg(db).submit("warm-up", idempotency_key="w")
+    await db.execute("DELETE FROM record")
+    transaction = db.transaction(isolation=isolation)
+    await transaction.start()
+    await db.fetch("SELECT count(*) FROM orders")  # the snapshot
+    await set_settings(queue, key_owner="user")
+    with pytest.raises(asyncpg.SerializationError):
+        await inside.asyncpg(db).submit("t", idempotency_key="k")
+    await transaction.rollback()
+    assert [job.type for job in await queue.jobs()] == ["warm-up"]
