@@ -218,6 +218,7 @@ class QuotaOperations(LedgerBase):
             actor=caller.actor,
             user=self._resolve_user(user_id),
             ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
+            retention_ms=self._runtime.retention_ms,
         )
         if scope == GLOBAL_SCOPE:
             await self._runtime.stored_keys.announce(caller.tenant, ttl_ms=command.ttl_ms)

@@ -30,7 +30,7 @@ from onejob.core.replies import (
     Rejected,
     Replayed,
 )
-from onejob.core.submit import SubmissionCommand, Submit, external_job_reply
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
@@ -56,7 +56,6 @@ from .parse import (
     lookup_record_id,
 )
 from .present import job_id_text, load_input, to_exception
-from .stored_keys import find_stored_keys
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing
@@ -100,7 +99,7 @@ class SubmissionOperations(LedgerBase):
             traceparent = tracing.current_traceparent()
         command = self._build_submit(submission, precondition, traceparent)
         if not self._runtime.stored_keys.is_known_absent(command.tenant):
-            await self._adopt_stored_keys(command)
+            (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
@@ -123,7 +122,7 @@ class SubmissionOperations(LedgerBase):
     ) -> Receipt:
         with tracing.trace_submission(submission.type) as span:
             command = self._build_submit(submission, precondition, span.traceparent)
-            await self._adopt_stored_keys(command)
+            (command,) = await self._add_external_jobs((command,))
             receipt = await require_receipt(self._gate, command, await self._gate.execute_one(command))
             span.set_receipt(receipt)
             return receipt
@@ -153,10 +152,10 @@ class SubmissionOperations(LedgerBase):
 
     async def _submit_chunk(self, submits: list[Submit]) -> Sequence[AnyReply | BaseException]:
         try:
-            await self._adopt_stored_keys(*submits)
+            sent = await self._add_external_jobs(submits)
         except OnejobError as error:
             return [error] * len(submits)
-        return await self._gate.execute_each(submits)
+        return await self._gate.execute_each(sent)
 
     @list_options
     async def dry_run(
@@ -173,12 +172,7 @@ class SubmissionOperations(LedgerBase):
         return await self.dry_run_prepared(submission)
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
-        command = self._build_submit(submission)
-        # A tenant with as many keys as it may have adopts no more of them.
-        if command.key_limit is None and await self._runtime.stored_keys.has_keys(command.tenant):
-            for _, record, now in await find_stored_keys(self._gate, self._caller, (command,)):
-                stored = DryRunReply(external_job_reply(record, command.fingerprint, now), now)
-                return await build_dry_run_receipt(self._gate, command, stored)
+        (command,) = await self._add_external_jobs((self._build_submit(submission),))
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
