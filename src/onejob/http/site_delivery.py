@@ -19,8 +19,10 @@ from onejob.core.replies import Found
 from onejob.core.site_delivery import (
     ReportDelivery,
     answer_after,
+    answer_with_home,
     command_for_site,
     failed_answer,
+    question_after,
     unknown_answer,
 )
 from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, decode_delivery, site_type
@@ -215,7 +217,24 @@ class SiteSender:
             await self._disconnect()  # the next one reads the credential again
             results += [error] * (len(commands) - len(results))
         remaining = iter(results)
-        return [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+        answers = [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+        return await self._find_homes(engine, batch[0].job.tenant, answers)
+
+    async def _find_homes(self, engine: Engine, tenant: str, answers: list[SiteAnswer]) -> list[SiteAnswer]:
+        """Ask about other jobs whether this site is their home. Without an answer to that the others are reported as they are."""
+        questions = [question_after(answer, tenant) for answer in answers]
+        asked = [question for question in questions if question is not None]
+        if not asked:
+            return answers
+        try:
+            async with asyncio.timeout(SECONDS_MAX):
+                replies = iter(await _execute_each(engine, asked))
+        except (OnejobError, TimeoutError):
+            return answers
+        return [
+            answer if question is None else answer_with_home(answer, next(replies))
+            for answer, question in zip(answers, questions, strict=True)
+        ]
 
     async def _connect(self) -> Engine:
         if self._engine is None:
