@@ -329,7 +329,7 @@ def test_the_home_shows_what_each_site_answered_and_what_is_on_its_way() -> None
     report(world, IAD, "", error="no route", error_at=NOW)
 
     def rows() -> list[tuple[str, str | None, str | None, str | None]]:
-        views = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), "ber")
+        views = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), Sites(here="ber"))
         return [(one.site, one.state, one.on_its_way, one.error) for one in views]
 
     assert rows() == [

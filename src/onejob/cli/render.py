@@ -220,11 +220,11 @@ def _other_job_lines(site: SiteOut) -> list[str]:
     """The other job under the key at a site, which of the two prevails, and how to cancel the other one."""
     lines = [f"{site.site}: the key belongs to job {sanitize(site.other_job or '')} there"]
     if site.paths:
-        lines.append(f"  the bodies differ at {sanitize(', '.join(site.paths))}")
+        lines.append(f"  the submissions differ at {sanitize(', '.join(site.paths))}")
     if site.prevailing_job:
         lines.append(f"  the smaller id prevails: {sanitize(site.prevailing_job)}")
     if site.cancel_command:
-        lines.append(f"  to cancel the other one: {sanitize(site.cancel_command)}")
+        lines.append(f"  to cancel the other one, at {site.cancel_at}: {sanitize(site.cancel_command)}")
     return lines
 
 

@@ -81,9 +81,7 @@ class SiteAnswer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     other_job: str = ""  # the id of the job that the key belongs to there
     is_external: bool = False  # that job is of another system: its id cannot be compared
     is_other_home: bool = False  # the site is the home of that job: cancelled there, it is cancelled at all its sites
-    paths: tuple[
-        str, ...
-    ] = ()  # where the body of that job differs, as JSON Pointers; none: it does not, or it is not known
+    paths: tuple[str, ...] = ()  # where that submission differs, as JSON Pointers; none: nowhere, or it is not known
 
     @property
     def is_final(self) -> bool:
@@ -96,7 +94,7 @@ class Sites(Struct, frozen=True, kw_only=True):
     here: str = ""  # empty: none are configured
     others: tuple[str, ...] = ()
     delivery_ms: int = DELIVERY_MS_DEFAULT
-    urls: Mapping[str, str] = {}  # of the services, as operators reach them; only shown
+    urls: Mapping[str, str] = {}  # of their services, as operators reach them; only shown
 
     def __post_init__(self) -> None:
         for name in (self.here, *self.others) if self.here or self.others else ():
@@ -135,11 +133,10 @@ class SiteView(Struct, frozen=True, kw_only=True):
     error: str | None = None  # why the latest attempt to reach it failed
     error_at: datetime | None = None
     other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
-    prevailing_job: str | None = (
-        None  # of that job and this one, the one with the smaller id; none is cancelled by itself
-    )
-    cancel_command: str | None = None  # what ends the other one of the two
-    paths: tuple[str, ...] = ()  # where the bodies of the two differ
+    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
+    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
+    cancel_command: str | None = None  # which cancels it there; none is cancelled by itself
+    paths: tuple[str, ...] = ()  # where the two submissions differ
 
 
 def checked_site_name(name: str) -> str:
@@ -241,13 +238,15 @@ def to_site_views(job: Job, deliveries: Iterable[Job], sites: Sites) -> list[Sit
 
 def _to_site_view(job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[str, str], sites: Sites) -> SiteView:
     on_its_way = "cancel" if job.state is JobState.CANCELLED else None if answer.state else "submission"
-    site, prevailing, cancel = _site_of(delivery), None, None
-    if answer.other_job and not answer.is_external:
-        prevailing = min(format_job_id(job.id), answer.other_job)
-        if prevailing != answer.other_job:
-            cancel = _cancel_command(answer.other_job, homes.get(answer.other_job, site), sites)
+    site, own_id, other_id = _site_of(delivery), format_job_id(job.id), answer.other_job
+    prevailing, cancel_at, cancel_command = None, None, None
+    if other_id and not answer.is_external:
+        prevailing = min(own_id, other_id)
+        if prevailing == own_id:
+            cancel_at = homes.get(other_id, site)
+            cancel_command = _cancel_command(other_id, sites.urls.get(cancel_at))
         elif job.state not in ENDED_STATES:
-            cancel = _cancel_command(format_job_id(job.id), sites.here, sites)
+            cancel_at, cancel_command = sites.here, _cancel_command(own_id, None)
     return SiteView(
         site=site,
         state=answer.state or (REFUSED if answer.is_refused else None),
@@ -255,9 +254,10 @@ def _to_site_view(job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[st
         on_its_way=None if delivery.state in ENDED_STATES else on_its_way,
         error=answer.error or None,
         error_at=to_utc(answer.error_at) if answer.error_at else None,
-        other_job=answer.other_job or None,
+        other_job=other_id or None,
         prevailing_job=prevailing,
-        cancel_command=cancel,
+        cancel_at=cancel_at,
+        cancel_command=cancel_command,
         paths=answer.paths,
     )
 
@@ -266,7 +266,6 @@ def _site_of(delivery: Job) -> str:
     return delivery.type.removeprefix(SITE_TYPE_PREFIX)
 
 
-def _cancel_command(job_id: str, site: str, sites: Sites) -> str:
-    """How to cancel a job where it was submitted; without the address of that service the operator adds it."""
-    url = sites.urls.get(site)
+def _cancel_command(job_id: str, url: str | None) -> str:
+    """For a shell of the site, unless its address is known."""
     return f"onejob cancel {job_id}" + (f" --url {url}" if url else "")

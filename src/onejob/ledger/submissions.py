@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
-from onejob.core.facts import KeyConflict
+from onejob.core.facts import JOB_ID_BYTES, KeyConflict
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
 from onejob.core.key import KeyLike, checked_key
-from onejob.core.lookup import DryRun, LookUpJob
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.maintenance import Forget
 from onejob.core.replies import (
     AnyReply,
@@ -338,17 +338,27 @@ async def find_differences(engine: Engine, command: SubmissionCommand, conflict:
     if not conflict.job_id or len(command.input) > COMPARED_BYTES_MAX:
         return ()
     try:
-        (reply,) = await engine.execute([LookUpJob(tenant=command.tenant, job_id=conflict.job_id)])
+        by_id, by_key = await engine.execute(
+            [
+                LookUpJob(tenant=command.tenant, job_id=conflict.job_id),
+                LookUpKey(tenant=command.tenant, record_id=command.record_id),
+            ]
+        )
         first_input = await load_input(engine, command.tenant, conflict.job_id)
     except OnejobError:
         return ()  # the conflict is reported without its details
-    first_type = reply.job.type if isinstance(reply, Found) and reply.job is not None else command.type
-    return compare_inputs(command, first_type, first_input)
+    first_type = by_id.job.type if isinstance(by_id, Found) and by_id.job is not None else command.type
+    return compare_submissions(command, first_type, first_input, by_key)
 
 
-def compare_inputs(command: SubmissionCommand, first_type: str, first_input: bytes) -> tuple[str, ...]:
+def compare_submissions(
+    command: SubmissionCommand, first_type: str, first_input: bytes, by_key: AnyReply
+) -> tuple[str, ...]:
     """The JSON paths at which a submission differs from the first one under its key; only of small inputs."""
-    paths = ("/type",) if first_type != command.type else ()
+    paths: tuple[str, ...] = ("/type",) if first_type != command.type else ()
     if max(len(first_input), len(command.input)) > COMPARED_BYTES_MAX:
         return paths
-    return paths + differing_paths(first_input, command.input)
+    paths += differing_paths(first_input, command.input)
+    # What else a fingerprint has are the sites, and the other jobs of a batch.
+    is_single = isinstance(by_key, Found) and by_key.record is not None and len(by_key.record.job_ids) == JOB_ID_BYTES
+    return paths or (("/sites",) if is_single and command.job_id else ())

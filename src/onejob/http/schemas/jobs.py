@@ -185,11 +185,10 @@ class SiteOut(ResponseBody, frozen=True, rename="camel"):
     error: str | None  # why the latest attempt to reach it failed
     error_at: UtcTimestamp | None
     other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
-    prevailing_job: str | None = (
-        None  # of that job and this one, the one with the smaller id; none is cancelled by itself
-    )
-    cancel_command: str | None = None  # ends the other one of the two; the address is there if the settings name it
-    paths: list[str] = []  # noqa: RUF012 - never changed; where the bodies of the two differ
+    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
+    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
+    cancel_command: str | None = None  # which cancels it there, with `--url` if the settings name the address
+    paths: list[str] = []  # noqa: RUF012 - never changed; where the two submissions differ
 
 
 class SitesOut(ResponseBody, frozen=True, rename="camel"):
@@ -347,6 +346,7 @@ def _site_out(view: SiteView) -> SiteOut:
         view.error_at,
         view.other_job,
         view.prevailing_job,
+        view.cancel_at,
         view.cancel_command,
         list(view.paths),
     )
