@@ -255,10 +255,11 @@ def answer_with_home(answer: SiteAnswer, reply: AnyReply) -> SiteAnswer:
 
 def _encode_answer(answer: SiteAnswer, delivery: Job) -> str:
     """The answer as the progress of its delivery, with as many paths as the job row has room for."""
-    room = progress_bytes_max(delivery)
-    while answer.paths and len(json.encode(answer)) > room:
-        answer = replace(answer, paths=answer.paths[:-1])
-    return json.encode(answer).decode()
+    room, kept, encoded = progress_bytes_max(delivery), len(answer.paths), json.encode(answer)
+    while len(encoded) > room and kept:
+        kept -= 1
+        encoded = json.encode(replace(answer, paths=(*answer.paths[:kept], "…")))
+    return encoded.decode()
 
 
 def failed_answer(earlier: SiteAnswer, error: str, now: int, *, is_refused: bool = False) -> SiteAnswer:

@@ -137,26 +137,8 @@ def store_external_job(key: KeyOfRecord, external: ExternalJob, facts: Facts, no
     was_held = old is not None and is_live(old, now)
     if not was_held and (refused := refuse_new_key(key.key_limit, now)):
         return Step(refused)
-    record = Record(
-        key.record_id,
-        key.tenant,
-        key.scope,
-        key.key,
-        _COMMITTED,
-        fingerprint=external.fingerprint,
-        job_ids=b"",
-        holder=b"",
-        token=old.token + 1 if old is not None and was_held else 1,
-        lease_until=0,
-        created_at=now,
-        changed_at=now,
-        expires_at=now + external.ttl_ms,
-        ttl_ms=external.ttl_ms,
-        actor=external.actor,
-        user=external.user,
-        version=1 if old is None else old.version + 1,
-        external_id=external.id,
-    )
+    token = old.token + 1 if old is not None and was_held else 1
+    record = _record_of_external_job(key, external, old, token=token, now=now)
     job = facts.job if was_held else None
     if job is None or job.state in ENDED_STATES:
         return Step(KeySettled(record, None, now), (record,))
@@ -170,6 +152,31 @@ def store_external_job(key: KeyOfRecord, external: ExternalJob, facts: Facts, no
         error=f"the key was stored for another job, {external.id}",
     )
     return Step(KeySettled(record, None, now), (record, *end.puts), attachments=end.attachments, trims=end.trims)
+
+
+def _record_of_external_job(
+    key: KeyOfRecord, external: ExternalJob, old: Record | None, *, token: int, now: int
+) -> Record:
+    return Record(
+        key.record_id,
+        key.tenant,
+        key.scope,
+        key.key,
+        _COMMITTED,
+        fingerprint=external.fingerprint,
+        job_ids=b"",
+        holder=b"",
+        token=token,
+        lease_until=0,
+        created_at=now,
+        changed_at=now,
+        expires_at=now + external.ttl_ms,
+        ttl_ms=external.ttl_ms,
+        actor=external.actor,
+        user=external.user,
+        version=1 if old is None else old.version + 1,
+        external_id=external.id,
+    )
 
 
 class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=True):

@@ -42,6 +42,7 @@ DELIVERIES_AT_ONCE_MAX = 50
 INPUT_BYTES_AT_ONCE_MAX = SITE_BODY_BYTES_MAX // 2  # of one request
 LEASE_MS = 20_000
 SECONDS_MAX = 10.0  # of a request to a site; it is repeated
+HOME_SECONDS_MAX = 5.0  # of the question where another job is at home; with the request it stays within the lease
 PAUSE_FIRST = 0.1
 PAUSE_MAX = 1.0
 
@@ -221,13 +222,13 @@ class SiteSender:
         return await self._find_homes(engine, batch[0].job.tenant, answers)
 
     async def _find_homes(self, engine: Engine, tenant: str, answers: list[SiteAnswer]) -> list[SiteAnswer]:
-        """Ask about other jobs whether this site is their home. Without an answer to that the others are reported as they are."""
+        """Ask whether this site is the home of the other jobs. Without an answer they are shown as jobs of this site."""
         questions = [question_after(answer, tenant) for answer in answers]
         asked = [question for question in questions if question is not None]
         if not asked:
             return answers
         try:
-            async with asyncio.timeout(SECONDS_MAX):
+            async with asyncio.timeout(HOME_SECONDS_MAX):
                 replies = iter(await _execute_each(engine, asked))
         except (OnejobError, TimeoutError):
             return answers
