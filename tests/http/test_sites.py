@@ -301,8 +301,7 @@ async def test_a_key_that_is_stored_at_a_site_shows_the_external_job() -> None:
         assert (fra.state, fra.other_job, fra.prevailing_job, fra.cancel_command) == ("other job", "ec2-77", None, None)
 
 
-@pytest.mark.parametrize("other_input", [1, 2], ids=["same body", "other body"])
-@pytest.mark.parametrize("first", [0, 1], ids=["fra first", "iad first"])
+@pytest.mark.parametrize(("first", "other_input"), [(0, 1), (1, 2)], ids=["same body", "other body"])
 @pytest.mark.usefixtures("clean_environment")
 async def test_one_key_at_two_homes_that_were_cut_off_is_settled_by_one_command(first: int, other_input: int) -> None:
     async with two_homes() as homes:
