@@ -73,6 +73,17 @@ async def test_a_ledger_answers_the_keys_of_another(queue: onejob.Ledger, clock:
         assert not await other.jobs()
 
 
+async def test_a_key_that_nobody_holds_is_imported_and_a_held_one_is_not(queue: onejob.Ledger) -> None:
+    held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+    assert isinstance(held, onejob.HeldKey)
+    lines = [KeyLine(scope="t", idempotency_key="k", job_id=id) for id in ("job-xyz789", held.job_id)]
+    assert outcomes(await import_all(queue, *lines)) == [CONFLICT, CONFLICT]
+    await queue.fail(held)
+    assert outcomes(await import_all(queue, *lines)) == [STORED, CONFLICT]
+    assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
+    assert [job.state for job in await queue.jobs()] == ["cancelled"]
+
+
 async def test_nothing_that_is_known_is_overwritten(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", {"n": 1}, idempotency_key="k")
     (known,) = [line async for line in export_keys(queue)]

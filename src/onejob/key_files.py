@@ -2,7 +2,8 @@
 
 A line is one key, in CSV or JSON (JSONL), in the columns of the view `idempotency_keys`. An imported key is answered with the
 job id of its line, as one of `store_idempotency_key` is; no job is created. A key that is known with the same id is left as
-it is, so an import can be repeated from any line. A key that is known with another id or fingerprint is reported, not changed.
+it is, so an import can be repeated from any line. A key that is known with another id or fingerprint, or is held, is reported,
+not changed.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ from typing import TextIO
 
 import msgspec
 from msgspec import Struct, json
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict, fields, replace
 
 from onejob.core.errors import Invalid
-from onejob.core.facts import Kind, Record, is_live
+from onejob.core.facts import Kind, Record, is_known, is_live
 from onejob.core.identity import GLOBAL_SCOPE, Actor, checked_name, format_job_id
 from onejob.core.key import checked_key
 from onejob.core.lookup import LookUpKey
@@ -65,7 +66,7 @@ COLUMNS = tuple(field.name for field in fields(KeyLine))
 class LineOutcome(StrEnum):
     STORED = "stored"
     KNOWN = "known"  # with the same job id: unchanged
-    CONFLICT = "conflict"  # known with another job id or fingerprint: unchanged
+    CONFLICT = "conflict"  # known with another job id or fingerprint, or held: unchanged
     EXPIRED = "expired"
     SKIPPED = "skipped"  # nothing that can be imported: no job, not settled, or of another tenant
     INVALID = "invalid"
@@ -189,9 +190,15 @@ async def _import_chunk(
     commands = [entry.command for entry in entries if entry.command is not None]
     lookups = [LookUpKey(tenant=command.tenant, record_id=command.record_id) for command in commands]
     before = await _execute(ledger, lookups)
-    known = {one.record_id for one, reply in zip(lookups, before, strict=True) if isinstance(reply, Found)}
+    known = {
+        one.record_id
+        for one, reply in zip(lookups, before, strict=True)
+        if isinstance(reply, Found) and is_known(reply.record, reply.at)
+    }
     await _announce(ledger, commands)
-    replies = iter(await _execute(ledger, [ledger.runtime.key_limit.apply(command) for command in commands]))
+    limited = [ledger.runtime.key_limit.apply(command) for command in commands]
+    retention_ms = ledger.runtime.retention_ms
+    replies = iter(await _execute(ledger, [replace(command, retention_ms=retention_ms) for command in limited]))
     for entry in entries:
         if entry.command is not None:
             _settle(entry, next(replies), is_known=entry.command.record_id in known)
@@ -202,7 +209,7 @@ async def _import_chunk(
 def _settle(entry: _ImportedLine, reply: AnyReply, *, is_known: bool) -> None:
     if isinstance(reply, KeySettled):
         entry.outcome = LineOutcome.KNOWN if is_known else LineOutcome.STORED
-    elif isinstance(reply, Refused) and reply.reason is Reason.IDEMPOTENCY_KEY_REUSED:
+    elif isinstance(reply, Refused) and reply.reason in (Reason.IDEMPOTENCY_KEY_REUSED, Reason.IN_PROGRESS):
         entry.outcome, entry.reason = LineOutcome.CONFLICT, reply.message
     else:
         raise to_exception(reply, "")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onejob.core.callback import callback_job_id
 from onejob.core.errors import Invalid
 from onejob.core.facts import AttachmentKind, Kind, Policy
-from onejob.core.identity import checked_name, policy_id
+from onejob.core.identity import checked_name, format_job_id, policy_id
 from onejob.core.limits import QUOTA_POLICY_NAME
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import (
@@ -53,11 +53,12 @@ from onejob.core.sites import (
 )
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
-from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve, Start
+from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve, Start, progress_bytes_max
 from tests.core.world import ACTOR, FINGERPRINT, JOB, JOB2, KEY, NOW, RECORD_ID, SCOPE, TENANT, USAGE_ID, USER, World
 
 FRA, IAD = delivery_job_ids(JOB, 2)
 WINDOW = 2 * DELIVERY_MS_DEFAULT
+SMALLER = bytes(len(JOB))  # an id that was made before the others
 AT_SITE: dict[str, Any] = {
     "tenant": TENANT,
     "type": "charge",
@@ -329,7 +330,7 @@ def test_the_home_shows_what_each_site_answered_and_what_is_on_its_way() -> None
     report(world, IAD, "", error="no route", error_at=NOW)
 
     def rows() -> list[tuple[str, str | None, str | None, str | None]]:
-        views = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), "ber")
+        views = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), Sites(here="ber"))
         return [(one.site, one.state, one.on_its_way, one.error) for one in views]
 
     assert rows() == [
@@ -341,6 +342,62 @@ def test_the_home_shows_what_each_site_answered_and_what_is_on_its_way() -> None
     assert rows()[1:] == [("fra", "running", "cancel", None), ("iad", None, "cancel", "no route")]
     refused = failed_answer(SiteAnswer(), "no", NOW, is_refused=True)
     assert not refused.is_final
+
+
+@pytest.mark.parametrize(
+    ("other", "home", "is_ours", "cancel_at", "command"),
+    [
+        (JOB2, False, True, "fra", "onejob cancel {other} --url https://jobs.fra.example"),
+        (JOB2, True, True, "iad", "onejob cancel {other}"),
+        (SMALLER, True, False, "ber", "onejob cancel {own}"),
+    ],
+)
+def test_of_two_jobs_under_a_key_the_one_with_the_smaller_id_prevails(
+    other: bytes, home: bool, is_ours: bool, cancel_at: str, command: str
+) -> None:
+    world = submitted_world(runs_here=True)
+    own_id, other_id = format_job_id(JOB), format_job_id(other)
+    report(world, FRA, OTHER_JOB, other_job=other_id)
+    report(world, IAD, OTHER_JOB, other_job=other_id, is_other_home=home)
+    sites = Sites(here="ber", others=("fra", "iad"), urls={"fra": "https://jobs.fra.example"})
+    fra = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), sites)[1]
+    assert (fra.other_job, fra.prevailing_job) == (other_id, own_id if is_ours else other_id)
+    assert (fra.cancel_at, fra.cancel_command) == (cancel_at, command.format(own=own_id, other=other_id))
+    world.execute(Cancel(tenant=TENANT, job_id=JOB, actor=ACTOR))
+    ended = to_site_views(world.job(), (world.job(FRA),), sites)[1]
+    assert bool(ended.cancel_command) == is_ours, "a job that has ended needs no cancel"
+
+
+def test_a_job_of_another_system_under_the_key_is_named_and_not_compared() -> None:
+    world = submitted_world()
+    answer = answer_after(Conflict(b"", "theirs", NOW), SiteAnswer(), JOB, NOW)
+    report(world, FRA, OTHER_JOB, other_job=answer.other_job, is_external=answer.is_external)
+    (fra,) = to_site_views(world.job(), (world.job(FRA),), Sites(here="ber"))
+    assert (fra.other_job, fra.prevailing_job, fra.cancel_command) == ("theirs", None, None)
+    report(world, IAD, JobState.SUCCESS)
+    assert world.job().error == "fra: other job theirs"
+
+
+def test_the_paths_of_a_conflict_at_a_site_never_exceed_the_room_of_its_delivery() -> None:
+    paths = tuple(f"/input/{n}" + "ä" * 100 for n in range(9))
+    answer = answer_after(Conflict(JOB2, "", NOW, paths), SiteAnswer(), JOB, NOW)
+    assert answer.paths == (*paths[:3], "…")
+    for stored, kept in (
+        (answer.paths, (paths[0], "…")),
+        (("/input/" + "ä" * 300,), ("…",)),
+        (("/input/a",), ("/input/a",)),
+    ):
+        world = submitted_world()
+        report(world, FRA, OTHER_JOB, other_job=format_job_id(JOB2), paths=stored)
+        delivery = world.job(FRA)
+        assert decode_answer(delivery).paths == kept
+        assert len(delivery.progress.encode()) <= progress_bytes_max(delivery)
+
+
+def test_an_answer_that_an_older_program_stored_is_read() -> None:
+    delivery = replace(submitted_world().job(FRA), progress='{"state":"other job","at":5}')
+    (fra,) = to_site_views(submitted_world().job(), (delivery,), Sites(here="ber"))
+    assert (fra.state, fra.other_job, fra.prevailing_job, fra.cancel_command) == (OTHER_JOB, None, None, None)
 
 
 def test_a_scheduled_job_is_delivered_at_once_and_followed_from_its_time_on() -> None:

@@ -23,10 +23,11 @@ from onejob.core.replies import AnyReply, KeyHeld, SlotHeld
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
 from onejob.core.slots import Backfill, ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.submit import JobSpec, StoreKey, SubmissionCommand, Submit
+from onejob.core.submit import ExternalJob, JobSpec, StoreKey, SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 from tests.simulation.model import Model
+from tests.simulation.usage_model import job_id_text
 
 TENANT = "t"
 USERS = ("ann", "bob", "eve")
@@ -42,7 +43,7 @@ VERBS = {
     "submit": 20, "slot": 10, "with_slot": 8, "consume": 4, "release": 4, "renew_slot": 4,
     "prepare": 10, "prepare_with_slot": 3, "renew": 5, "commit": 7, "fail": 4, "reject": 3, "take_over": 3,
     "start": 10, "succeed": 8, "fail_job": 3, "lose": 2, "cancel": 6, "sweep": 8, "limits": 5, "tenant": 2,
-    "backfill": 4, "sequence": 12, "repeat": 10, "look_up": 3, "external": 2, "keyless": 4, "batch": 6, "reconcile": 5,
+    "backfill": 4, "sequence": 12, "repeat": 10, "look_up": 3, "external": 8, "keyless": 4, "batch": 6, "reconcile": 5,
 }  # fmt: skip
 
 
@@ -187,10 +188,25 @@ class CommandFactory:
         ]
 
     def external(self, a: int, b: int, c: int) -> list[Command[Any]]:
+        """A key is stored for an external job: in its own scope, or in that of all types, where a submission finds it."""
         fields = self._submission_fields(a, b, c)
-        names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
         fingerprint = fields["fingerprint"] if a % 2 else b""
-        return [StoreKey(**{name: fields[name] for name in names}, external_id=f"ec2-{c % 2}", fingerprint=fingerprint)]
+        if c // 2 % 3:
+            external = ExternalJob(f"ec2-{c % 2}", "client:paces", "ann", fields["ttl_ms"], retention_ms=1000)
+            fields["external_job"] = external
+            if c // 2 % 3 == 1:
+                return [Submit(**fields)]
+            return [Reserve(**fields, holder=self.ids.holder(), lease_ms=DURATIONS_MS[c // 6 % len(DURATIONS_MS)])]
+        names = ("tenant", "record_id", "scope", "key", "actor", "user", "ttl_ms")
+        own = self.model.keys.get(fields["record_id"])
+        external_id = job_id_text(own.job) if own is not None and c // 6 % 4 == 0 else ""
+        store = StoreKey(
+            **{name: fields[name] for name in names},
+            external_id=external_id or f"ec2-{c % 2}",
+            fingerprint=fingerprint,
+            retention_ms=1000,
+        )
+        return [store]
 
     def repeat(self, a: int, b: int, c: int) -> list[Command[Any]]:
         return [self.sent_commands[a % len(self.sent_commands)]] if self.sent_commands else []

@@ -1,8 +1,9 @@
 """Submissions to several data centres: a home and two sites with managers on sockets, and relays between them."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,22 @@ from onejob.ledger.runtime import Runtime
 from onejob.manager.gate_keys import GateKeys
 from onejob.settings import IdempotencyConfig, exposed_secrets, load_service_config
 from onejob.wire.codec import TenantRefused
-from tests.support.app_server import serve_app
+from tests.support.app_server import Client, serve_app
+from tests.support.command_line import ONEJOB
 from tests.support.managers import running_manager
 from tests.support.relay import Relay, running_relay
 
 DAY = timedelta(days=1)
 NAMES = ["fra", "iad"]
+NOBODY = "http://127.0.0.1:1"
 
 
 class Site:
     """A data centre: its store, and the line to it."""
 
-    def __init__(self, name: str, store: MemoryEngine, relay: Relay, key: str) -> None:
+    def __init__(self, name: str, url: str, store: MemoryEngine, relay: Relay, key: str) -> None:
         self.name = name
+        self.url = url
         self.store = store
         self.relay = relay
         self.config = SiteConfig(managers=relay.url, gate_key=key)
@@ -95,7 +99,7 @@ async def running_site(name: str, clock: FakeClock, **said: Any) -> AsyncIterato
         running_manager(store, clock=clock, needs_gate_key=True, said=said) as url,
         running_relay(url) as relay,
     ):
-        yield Site(name, store, relay, made.text)
+        yield Site(name, url, store, relay, made.text)
 
 
 @asynccontextmanager
@@ -112,6 +116,64 @@ async def running_home(*, off: timedelta = timedelta(0), **settings: Any) -> Asy
             finally:
                 for sender in home.senders:
                     await sender.aclose()
+
+
+class OtherHome:
+    """A data centre with a service of its own, which delivers to the other one."""
+
+    def __init__(self, site: Site, other: Site, service: Client, sender: SiteSender, clock: FakeClock) -> None:
+        self.name = site.name
+        self.site = site
+        self.other = other
+        self.service = service
+        self.url = f"http://127.0.0.1:{service.port}"
+        self._sender = sender
+        self._clock = clock
+
+    async def submit(self, input: int) -> str:
+        body = {"type": "charge", "input": input, "idempotencyKey": "k", "sites": NAMES}
+        made = await self.service.post("/api/jobs", body)
+        assert made.status == 202, made.body
+        return str(made.body["job"]["id"])
+
+    async def deliver(self) -> None:
+        self._clock.advance(60)
+        await self._sender.deliver_ready()
+
+    async def row(self, job_id: str) -> dict[str, Any]:
+        """What this home shows of the other one."""
+        rows = (await self.service.get(f"/api/jobs/{job_id}/sites")).body["sites"]
+        return next(row for row in rows if row["site"] == self.other.name)
+
+    async def state_of_other(self, job_id: str) -> str | None:
+        state: str | None = (await self.row(job_id))["state"]
+        return state
+
+
+@asynccontextmanager
+async def two_homes() -> AsyncIterator[list[OtherHome]]:
+    """Each is a site of the other, and its settings name the address of the other's service."""
+    clock = FakeClock()
+    async with running_site("fra", clock) as fra, running_site("iad", clock) as iad, AsyncExitStack() as stack:
+        homes: list[OtherHome] = []
+        urls: dict[str, str] = {}
+        for site, other in ((fra, iad), (iad, fra)):
+            runtime = Runtime(site.store, IdempotencyConfig(), clock=clock, ids=SystemIds())
+            runtime.sites = Sites(here=site.name, others=(other.name,), urls=urls)
+            service = await stack.enter_async_context(serve_app(HttpApp(Ledger(runtime, Caller()))))
+            sender = SiteSender(other.name, other.config, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
+            stack.push_async_callback(sender.aclose)
+            homes.append(OtherHome(site, other, service, sender, clock))
+            urls[site.name] = homes[-1].url
+        yield homes
+
+
+async def run_cli(*words: str) -> str:
+    """The output of the command line, which must succeed."""
+    program = await asyncio.create_subprocess_exec(*ONEJOB, *words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await asyncio.wait_for(program.communicate(), 60)
+    assert program.returncode == 0, out
+    return out.decode()
 
 
 async def test_each_site_gets_the_same_job_once_and_the_home_follows_them() -> None:
@@ -185,6 +247,99 @@ async def test_a_local_job_under_the_key_is_shown_and_never_merged_or_cancelled(
         await home.deliver()
         assert {id: job.state for id, job in fra.jobs().items()} == {local: JobState.PENDING}
         assert await home.states(job_id) == {"fra": "other job", "iad": "cancelled"}
+
+
+async def test_a_submission_that_differs_in_its_sites_alone_is_a_conflict_with_that_path() -> None:
+    async with running_home() as home:
+        await home.submit()
+        await home.deliver()
+        fra = home.sites[0].ledger()
+        fra.runtime.sites = Sites(here="fra", others=("ber", "iad"))
+        submissions: list[tuple[Ledger, Any, dict[str, Any], tuple[str, ...]]] = [
+            (home.ledger, {"n": 1}, {}, ("/sites",)),
+            (home.ledger, {"n": 1}, {"sites": ["fra"]}, ("/sites",)),
+            (home.ledger, {"n": 2}, {"sites": ["fra"]}, ("/input/n",)),
+            (fra, {"n": 1}, {}, ("/sites",)),
+            (fra, {"n": 1}, {"sites": ["fra"]}, ("/sites",)),
+        ]
+        for ledger, input, options, paths in submissions:
+            with pytest.raises(IdempotencyConflict) as conflict:
+                await ledger.submit("charge", input, idempotency_key="k", **options)
+            assert conflict.value.paths == paths
+
+
+@pytest.mark.parametrize(
+    ("type", "input", "options", "paths"),
+    [
+        ("charge", {"n": 1}, {}, ("/sites",)),
+        ("charge", {"n": 2}, {}, ("/input/n",)),
+        ("refund", {"n": 2, "to": "ann"}, {"scope": "charge"}, ("/type", "/input/n", "/input/to")),
+    ],
+)
+async def test_the_home_is_told_where_the_other_job_at_a_site_differs(
+    type: str, input: Any, options: dict[str, Any], paths: tuple[str, ...]
+) -> None:
+    async with running_home() as home:
+        local = await home.sites[0].ledger().submit(type, input, idempotency_key="k", **options)
+        job_id = await home.submit()
+        await home.deliver()
+        fra, iad = await home.ledger.sites(job_id)
+        assert (fra.state, fra.other_job, fra.paths) == ("other job", local.job_id, paths)
+        assert (iad.state, iad.other_job, iad.paths) == ("pending", None, ())
+        assert fra.prevailing_job == min(local.job_id, job_id)
+        await home.end(home.sites[1], job_id)
+        await home.deliver()
+        assert (await home.ledger.job(job_id)).error == f"fra: other job {local.job_id}"
+
+
+async def test_a_key_that_is_stored_at_a_site_shows_the_external_job() -> None:
+    async with running_home() as home:
+        await home.sites[0].ledger().store_idempotency_key("k", "ec2-77", scope="charge")
+        job_id = await home.submit()
+        await home.deliver()
+        fra, _ = await home.ledger.sites(job_id)
+        assert (fra.state, fra.other_job, fra.prevailing_job, fra.cancel_command) == ("other job", "ec2-77", None, None)
+
+
+@pytest.mark.parametrize(("first", "other_input"), [(0, 1), (1, 2)], ids=["same body", "other body"])
+@pytest.mark.usefixtures("clean_environment")
+async def test_one_key_at_two_homes_that_were_cut_off_is_settled_by_one_command(first: int, other_input: int) -> None:
+    async with two_homes() as homes:
+        for home in homes:
+            home.site.relay.redirect(NOBODY)
+        prevailing, other = homes[first], homes[1 - first]
+        small = await prevailing.submit(1)
+        large = await other.submit(other_input)
+        assert small < large
+        await asyncio.gather(*(home.deliver() for home in homes))
+        assert [await home.state_of_other(id) for home, id in ((prevailing, small), (other, large))] == [None, None]
+        for home in homes:
+            home.site.relay.redirect(home.site.url)
+        await asyncio.gather(*(home.deliver() for home in homes))
+
+        seen_by_prevailing, seen_by_other = await prevailing.row(small), await other.row(large)
+        common = {
+            "state": "other job",
+            "prevailingJob": small,
+            "cancelAt": other.name,
+            "paths": [] if other_input == 1 else ["/input"],
+        }
+        assert seen_by_prevailing | common == seen_by_prevailing
+        assert seen_by_other | common == seen_by_other
+        assert (seen_by_prevailing["otherJob"], seen_by_other["otherJob"]) == (large, small)
+        assert seen_by_prevailing["cancelCommand"] == f"onejob cancel {large} --url {other.url}"
+        assert seen_by_other["cancelCommand"] == f"onejob cancel {large}"
+        shown = await run_cli("job", small, "--sites", "--url", prevailing.url)
+        assert f"{other.name}: the key belongs to job {large} there" in shown
+        assert f"the smaller id prevails: {small}" in shown
+        assert f"to cancel the other one, at {other.name}: {seen_by_prevailing['cancelCommand']}" in shown
+
+        await run_cli(*shlex.split(seen_by_prevailing["cancelCommand"])[1:])
+        assert {id: job.state for home in homes for id, job in home.site.jobs().items() if job.key} == {
+            small: JobState.PENDING,
+            large: JobState.CANCELLED,
+        }
+        assert (await other.row(large))["cancelCommand"] is None
 
 
 async def test_who_repeats_the_submission_at_a_site_gets_the_same_job() -> None:
@@ -386,3 +541,18 @@ def test_the_credentials_of_sites_are_never_printed(tmp_path: Path) -> None:
     for wrong in ("postgresql://a", "http://a,a"):
         with pytest.raises(Invalid):
             SiteConfig(managers=wrong)
+
+
+def test_the_address_of_a_service_is_safe_to_paste_into_a_shell() -> None:
+    site = SiteConfig(managers="http://a:8002", url="https://jobs.fra.example:8001/v2")
+    assert SitesConfig(here="ber", ledgers={"fra": site}).to_sites().urls == {"fra": site.url}
+    for wrong in (
+        "jobs.fra.example",
+        "https://a; rm -rf .",
+        "https://a$(b)",
+        "https://u:p@a",
+        "https://a\n",
+        "file:///a",
+    ):
+        with pytest.raises(Invalid, match="url"):
+            SiteConfig(managers="http://a:8002", url=wrong)

@@ -234,6 +234,18 @@ async def test_a_key_whose_holder_is_gone_is_taken_over(plain_door: Door, db: An
     assert await counts(db) == (0, 1, 1, 1)
 
 
+async def test_a_key_that_was_stored_after_a_failed_reservation_is_replayed(
+    plain_door: Door, queue: onejob.Ledger
+) -> None:
+    held = await queue.check_or_reserve("charge", {"n": 1}, idempotency_key="k")
+    assert isinstance(held, onejob.HeldKey)
+    await queue.fail(held)
+    await queue.store_idempotency_key("k", "job-xyz789", scope="charge")
+    async with transaction(plain_door):
+        receipt = await plain_door.call("submit", "charge", {"n": 1}, idempotency_key="k")
+    assert (receipt.outcome, receipt.job_id) == ("replayed", "job-xyz789")
+
+
 async def test_the_first_job_of_a_user_under_a_tenants_limit_is_counted(
     plain_door: Door, db: Any, queue: onejob.Ledger
 ) -> None:

@@ -102,3 +102,93 @@ async def test_a_stored_key_is_a_hit_over_http(queue: onejob.Ledger) -> None:
         answer = await client.post("/api/jobs", {"type": "t", "input": 1}, b"idempotency-key: k")
         assert (answer.status, answer.body["job"], answer.body["jobId"]) == (202, None, "job-xyz789")
         assert answer.body["idempotency"]["outcome"] == "replayed"
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process knows at once which tenants have stored keys."""
+    monkeypatch.setattr(stored_keys, "ANNOUNCE_SECONDS", 0)
+    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 0)
+
+
+async def reserve_and_fail(queue: onejob.Ledger, **options: Any) -> onejob.HeldKey:
+    held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k", **options)
+    assert isinstance(held, onejob.HeldKey)
+    await queue.fail(held, "the provider is down")
+    return held
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+async def test_a_key_that_is_stored_after_a_failed_reservation_makes_no_job_at_any_door(
+    queue: onejob.Ledger, second: onejob.Ledger, door: Callable[[onejob.Ledger], Awaitable[Any]]
+) -> None:
+    held = await reserve_and_fail(queue)
+    await queue.store_idempotency_key("k", "job-xyz789")
+    for ledger in (second, queue):
+        answer = await door(ledger)
+        (receipt,) = answer if isinstance(answer, list) else (answer,)
+        assert (receipt.outcome, receipt.job_id, receipt.job) == (REPLAYED, "job-xyz789", None)
+    (job,) = await queue.jobs()
+    assert job.id == held.job_id
+    assert job.state in ("preparing", "cancelled")  # a dry run, or a submission of another scope, leaves it alone
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_preparation_of_a_stored_key_is_cancelled_and_says_why(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    lapsed = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+    assert isinstance(lapsed, onejob.HeldKey)
+    clock.advance(600)
+    await queue.store_idempotency_key("k", "job-xyz789")
+    assert not (await queue.submit("t", {"n": 1}, idempotency_key="k")).created
+    job = await queue.job(lapsed.job_id)
+    assert (job.state, job.error) == ("cancelled", "the key was stored for another job, job-xyz789")
+    for late in (queue.commit(lapsed), queue.renew(lapsed), queue.reject(lapsed)):
+        with pytest.raises(onejob.LeaseLost):
+            await late
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_submission_that_waits_for_a_holder_finds_the_key_that_was_stored_meanwhile(url: str) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        await queue.store_idempotency_key("k", "job-xyz789")  # for all types; this one has a holder, which may commit
+        waiting = asyncio.create_task(queue.submit("t", {"n": 1}, idempotency_key="k"))
+        while not (queue.runtime.gate.stats().waiters or waiting.done()):
+            await asyncio.sleep(0.001)
+        await queue.fail(held)
+        assert (await waiting).job_id == "job-xyz789"
+        assert (await queue.job(held.job_id)).state == "cancelled"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_preparation_of_a_stored_key_is_not_taken_over(queue: onejob.Ledger) -> None:
+    held = await reserve_and_fail(queue)
+    await queue.store_idempotency_key("k", "job-xyz789")
+    assert await queue.take_over_preparation((await queue.job(held.job_id)).row) is None
+    assert (await queue.job(held.job_id)).state == "cancelled"
+    assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
+
+
+@pytest.mark.parametrize("with_job", [True, False], ids=["job", "no job"])
+async def test_storing_in_the_own_scope_after_a_failed_reservation_settles_the_key(
+    queue: onejob.Ledger, with_job: bool
+) -> None:
+    await reserve_and_fail(queue, job=with_job)
+    stored = await queue.store_idempotency_key("k", "job-xyz789", scope="t")
+    assert (stored.outcome, stored.job_id) == ("created", "job-xyz789")
+    assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
+    assert {job.state for job in await queue.jobs()} <= {"cancelled"}
+
+
+async def test_storing_a_held_key_is_never_acknowledged(queue: onejob.Ledger) -> None:
+    held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+    assert isinstance(held, onejob.HeldKey)
+    for id in ("job-xyz789", held.job_id):
+        with pytest.raises(onejob.SubmissionRefused):
+            await queue.store_idempotency_key("k", id, scope="t")
+    await queue.commit(held)
+    assert (await queue.store_idempotency_key("k", held.job_id, scope="t")).job_id == held.job_id

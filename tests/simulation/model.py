@@ -50,13 +50,15 @@ class Model(StepModel):
 
     def _submission_key_and_time(self, c: Any, now: int) -> tuple[ModelKey | None, int]:
         """The key of a submission, and its decision time from all facts it reads: without a job only the key."""
-        if not c.job_id:
+        if not c.job_id and c.external_job is None:
             return self.key_and_time_without_job(now, c.record_id)
         key, now = self.key_and_time(now, c.record_id, c.job_id)
         return key, self.decision_time(now, usage=c.usage_id, policy=c.policy_id)
 
     def _submit(self, c: Submit, now: int, reply: Any, *, dry: bool = False) -> ModelReply:
         key, now = self._submission_key_and_time(c, now)
+        if c.external_job is not None and (key is None or not key.is_known(now)):
+            return self._replay(self.store_external_job(c.record_id, c.external_job, now, dry=dry))
         if key is None or not key.is_live(now):
             if c.job_id in self.jobs:  # the same command again, after its window: the reply must not extend it
                 expired_at = min(getattr(reply, "expires_at", 0), now - 1)
@@ -113,6 +115,8 @@ class Model(StepModel):
 
     def _reserve(self, c: Reserve, now: int, reply: Any, *, dry: bool = False) -> ModelReply:
         key, now = self._submission_key_and_time(c, now)
+        if c.external_job is not None and (key is None or not key.is_known(now)):
+            return self._replay(self.store_external_job(c.record_id, c.external_job, now, dry=dry))
         if key is None or not key.is_live(now):
             if c.job_id and c.job_id in self.jobs:
                 return ("refused", "STALE")

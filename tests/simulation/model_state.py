@@ -27,6 +27,10 @@ class ModelKey:
     def is_live(self, now: int) -> bool:
         return now <= self.expires_at or now <= self.lease_until
 
+    def is_known(self, now: int) -> bool:
+        """It has an answer, or a holder whose lease runs."""
+        return self.is_live(now) and (self.status != "pending" or now <= self.lease_until)
+
 
 @dataclass(slots=True)
 class ModelJob:

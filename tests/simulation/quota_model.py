@@ -16,7 +16,7 @@ from onejob.core.slots import (
     ReserveSlot,
     SetLimits,
 )
-from onejob.core.submit import StoreKey
+from onejob.core.submit import ExternalJob, StoreKey
 
 from .model_state import ModelKey, ModelStream
 from .usage_model import HOLDING_MONEY, LIVE, ModelPolicy, QuotaRequest, UsageModel, UserUsage, job_id_text
@@ -196,13 +196,33 @@ class QuotaModel(UsageModel):
 
     def _store_key(self, c: StoreKey, now: int, _: Any) -> ModelReply:
         key, now = self.key_and_time(now, c.record_id)
-        if key is not None and key.is_live(now):
-            is_other = bool(c.fingerprint) and key.fingerprint not in (b"", c.fingerprint)
-            if c.external_id and c.external_id in (key.external_id, job_id_text(key.job)) and not is_other:
-                return ("settled", key.status, key.job, key.token)
+        job = self.jobs.get(key.job) if key is not None else None
+        now = self.decision_time(now, usage=job.slot if job else b"")
+        if key is None or not key.is_known(now):
+            external = ExternalJob(c.external_id, c.actor, c.user, c.ttl_ms, fingerprint=c.fingerprint)
+            return ("settled", "committed", b"", self.store_external_job(c.record_id, external, now).token)
+        is_other = bool(c.fingerprint) and key.fingerprint not in (b"", c.fingerprint)
+        if c.external_id not in (key.external_id, job_id_text(key.job)) or is_other:
             return ("refused", "IDEMPOTENCY_KEY_REUSED")
-        self.make_key(c, "committed", b"", 0, now + c.ttl_ms, now).external_id = c.external_id
-        return ("settled", "committed", b"", 1)
+        if key.status == "pending":
+            return ("refused", "IN_PROGRESS")
+        return ("settled", key.status, key.job, key.token)
+
+    def store_external_job(self, record_id: bytes, external: ExternalJob, now: int, *, dry: bool = False) -> ModelKey:
+        """Commit a key that is not known. Its old holder has another token, and the job it prepared is cancelled."""
+        old = self.keys.get(record_id)
+        was_held = old is not None and old.is_live(now)
+        token = old.token + 1 if old is not None and was_held else 1
+        until = now + external.ttl_ms
+        key = ModelKey(external.fingerprint, "committed", b"", b"", token, 0, until, external.ttl_ms, now)
+        key.external_id = external.id
+        job = self.jobs.get(old.job) if old is not None and was_held else None
+        if not dry:
+            self.keys[record_id] = key
+            if job is not None and not job.ended_at:
+                self.end(job, "cancelled", now)
+                job.keep_until = 0
+        return key
 
 
 QUOTA_RULES: dict[type[Any], Callable[..., ModelReply]] = {

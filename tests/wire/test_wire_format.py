@@ -12,7 +12,7 @@ from onejob.core.facts import KINDS, Attachment, KeyConflict
 from onejob.core.quota import KeyLimit
 from onejob.core.replies import Defect, Found, Missing, Reason, Refused, Reply
 from onejob.core.sites import SiteAnswer, SiteTargets
-from onejob.core.submit import JobSpec
+from onejob.core.submit import ExternalJob, JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
 from onejob.engine import Backlog, JobCount, LiveKeyCount, Query, ReadyCount
 from onejob.errors import FactsLocked, Unavailable, Unknown
@@ -22,6 +22,7 @@ from onejob.wire.messages import NotUnderstood
 FORMAT_FILE = Path(__file__).parent / "wire_format.txt"
 NESTED: tuple[type[Struct], ...] = (
     JobSpec,
+    ExternalJob,
     Precondition,
     KeyLimit,
     *KINDS,

@@ -279,7 +279,11 @@ def _add_job_commands(commands: Subparsers) -> None:
         if name == "job":
             command.add_argument("--wait", action="store_true", help="until it has ended")
             command.add_argument("--input", action="store_true", help="print its input instead, as JSON; for operators")
-            command.add_argument("--sites", action="store_true", help="show how it stands at each of its data centres")
+            command.add_argument(
+                "--sites",
+                action="store_true",
+                help="show how it stands at each of its data centres, and other jobs under its key",
+            )
         else:
             _add_verb_key_argument(command)
         _add_target_arguments(command)

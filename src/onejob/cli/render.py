@@ -212,7 +212,20 @@ def site_lines(screen: Screen, sites: Sequence[SiteOut]) -> list[str]:
         )
         for one in sites
     ]
-    return table_lines(screen, ("SITE", "STATE", "ANSWERED", "ON ITS WAY", "ERROR"), rows)
+    lines = table_lines(screen, ("SITE", "STATE", "ANSWERED", "ON ITS WAY", "ERROR"), rows)
+    return [*lines, *(line for one in sites if one.other_job for line in _other_job_lines(one))]
+
+
+def _other_job_lines(site: SiteOut) -> list[str]:
+    """The other job under the key at a site, which of the two prevails, and how to cancel the other one."""
+    lines = [f"{site.site}: the key belongs to job {sanitize(site.other_job or '')} there"]
+    if site.paths:
+        lines.append(f"  the submissions differ at {sanitize(', '.join(site.paths))}")
+    if site.prevailing_job:
+        lines.append(f"  the smaller id prevails: {sanitize(site.prevailing_job)}")
+    if site.cancel_command:
+        lines.append(f"  to cancel the other one, at {site.cancel_at}: {sanitize(site.cancel_command)}")
+    return lines
 
 
 def _step_end(screen: Screen, step: StepOut) -> str:

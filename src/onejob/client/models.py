@@ -155,6 +155,11 @@ class SiteModel(ResponseModel, frozen=True, rename="camel"):
     on_its_way: str | None = None  # `submission` or `cancel`
     error: str | None = None
     error_at: datetime | None = None
+    other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
+    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
+    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
+    cancel_command: str | None = None  # which cancels it there
+    paths: list[str] = field(default_factory=list)  # where the two submissions differ
 
 
 class SitesModel(ResponseModel, frozen=True, rename="camel"):

@@ -38,7 +38,7 @@ pytest.register_assert_rewrite(
         for module in (
             "atomicity", "barrier", "closing", "failing_commands", "fences", "footprints", "hints", "late_commands",
             "mixed_batches", "ordering", "preconditions", "queries", "quotas", "races", "retries", "sequences", "sites",
-            "steps", "tenants", "time", "values", "work", "world",
+            "steps", "stored_keys", "tenants", "time", "values", "work", "world",
         )
     )
 )  # fmt: skip
@@ -62,6 +62,7 @@ from .retries import RetryRules  # noqa: E402
 from .sequences import SequenceRules  # noqa: E402
 from .sites import SiteRules  # noqa: E402
 from .steps import StepRules  # noqa: E402
+from .stored_keys import StoredKeyRules  # noqa: E402
 from .tenants import TenantRules  # noqa: E402
 from .time import TimeRules  # noqa: E402
 from .values import ValueRules  # noqa: E402
@@ -90,6 +91,7 @@ class EngineContract(
     SequenceRules,
     SiteRules,
     StepRules,
+    StoredKeyRules,
     TenantRules,
     TimeRules,
     ValueRules,

@@ -243,6 +243,13 @@ def is_live(record: Record, now: int) -> bool:
     return now <= record.expires_at or now <= record.lease_until
 
 
+def is_known(record: Record | None, now: int) -> bool:
+    """True if the key has an answer or a live holder. One that was released, or whose lease ran out, has neither."""
+    if record is None or not is_live(record, now):
+        return False
+    return record.status is not IdempotencyStatus.PENDING or now <= record.lease_until
+
+
 def unexpired_policy(policy: Policy | None, now: int) -> Policy | None:
     """The policy, or None if it has expired: an expired one is as good as deleted."""
     return None if policy is not None and 0 < policy.expires_at < now else policy

@@ -90,6 +90,7 @@ class Conflict(Reply, frozen=True, gc=False):
     job_id: bytes
     external_id: str
     at: int
+    paths: tuple[str, ...] = ()  # where the bodies differ; only another data centre is told with the reply
 
 
 class Rejected(Reply, frozen=True, gc=False):

@@ -3,7 +3,8 @@
 1. The submission is sent until the site has answered that it has the job, then only questions how the job stands.
 2. If the job was cancelled at home, `CancelAtSite` is sent instead. It stores the key with a cancelled job where the
    submission has not arrived, so that a late copy of that finds it.
-3. A key that names another job at the site is a final answer: that job is neither taken for this one nor cancelled.
+3. A key that names another job at the site is a final answer: that job is neither taken for this one nor cancelled. Both
+   homes show both jobs, and the same rule says which one prevails: the one with the smaller id.
 4. Nothing is decided by the clock of a site. Windows are durations, and the home counts its own time.
 5. A site checks what it is sent as if a caller had submitted it there: the credential of another data centre vouches for
    its tenants, not for the values in a command.
@@ -26,11 +27,14 @@ from .identity import (
     ActorKind,
     check_caller_text_size,
     checked_name,
+    format_job_id,
+    parse_job_id,
     record_id,
     resolve_scope,
 )
 from .key import checked_key
 from .lookup import LookUpJob
+from .maintenance import shorten_paths
 from .replies import (
     AnyReply,
     Cancelled,
@@ -56,6 +60,7 @@ from .sites import (
     SiteDelivery,
     decode_answer,
     delivery_job_ids,
+    is_site_delivery,
     move_after_sites,
     runs_elsewhere,
 )
@@ -77,6 +82,7 @@ from .work import (
     RETENTION_MS_MAX,
     JobHolderCommand,
     end_job,
+    progress_bytes_max,
     released_job,
     to_storable_text,
 )
@@ -136,7 +142,7 @@ class CancelAtSite(Submit, frozen=True, gc=False, kw_only=True):
 def check_delivered(command: Submit) -> None:
     """Refuse a submission from another data centre that `command_for_site` would not have made; raises Invalid."""
     extras = (command.callback, command.precondition, command.sites, command.reservation, command.key_limit)
-    if any(extras) or command.usage_id or command.policy_id or command.cost:
+    if any(extras) or command.external_job or command.usage_id or command.policy_id or command.cost:
         raise Invalid("delivery", "a delivered job has no callback, sites, limits or cost of its own; leave them out")
     type, scope, key, user = command.type, command.scope, checked_key(command.key), command.user
     if checked_name("type", type) and scope != resolve_scope(type, None):
@@ -222,8 +228,12 @@ def answer_after(reply: AnyReply, earlier: SiteAnswer, job_id: bytes, now: int) 
     match reply:
         case Created(job) | Cancelled(job) | Found(job=Job() as job) if job.id == job_id:
             return SiteAnswer(job.state, now)
-        case Conflict() | Rejected() | Replayed():
-            return SiteAnswer(OTHER_JOB, now)
+        case Conflict(job_id=other, external_id=external):
+            return _other_job_answer(other, external, now, reply.paths)
+        case Replayed(job=other_job, external_id=external):
+            return _other_job_answer(b"" if other_job is None else other_job.id, external, now)
+        case Rejected(job_id=other):
+            return _other_job_answer(other, "", now)
         case Refused(reason=Reason.SETTINGS_CHANGED, message=message):
             return failed_answer(earlier, message, now)
         case Refused(message=message):
@@ -233,6 +243,33 @@ def answer_after(reply: AnyReply, earlier: SiteAnswer, job_id: bytes, now: int) 
         case InProgress():
             return failed_answer(earlier, "the key is held by another submission there", now)
     return failed_answer(earlier, str(getattr(reply, "message", type(reply).__name__)), now)
+
+
+def _other_job_answer(job_id: bytes, external_id: str, now: int, paths: tuple[str, ...] = ()) -> SiteAnswer:
+    other_job = format_job_id(job_id) if job_id else _shortened(external_id)
+    stored = tuple(to_storable_text(path) for path in shorten_paths(paths))
+    return SiteAnswer(OTHER_JOB, now, other_job=other_job, is_external=bool(external_id), paths=stored)
+
+
+def question_after(answer: SiteAnswer, tenant: str) -> LookUpJob | None:
+    """Whether the site is the home of the other job, which then has a delivery job there; None: nothing to ask."""
+    if not answer.other_job or answer.is_external:
+        return None
+    return LookUpJob(tenant=tenant, job_id=delivery_job_ids(parse_job_id(answer.other_job), 1)[0])
+
+
+def answer_with_home(answer: SiteAnswer, reply: AnyReply) -> SiteAnswer:
+    is_home = isinstance(reply, Found) and reply.job is not None and is_site_delivery(reply.job)
+    return replace(answer, is_other_home=is_home)
+
+
+def _encode_answer(answer: SiteAnswer, delivery: Job) -> str:
+    """The answer as the progress of its delivery, with as many paths as the job row has room for."""
+    room, kept, encoded = progress_bytes_max(delivery), len(answer.paths), json.encode(answer)
+    while len(encoded) > room and kept:
+        kept -= 1
+        encoded = json.encode(replace(answer, paths=(*answer.paths[:kept], "…")))
+    return encoded.decode()
 
 
 def failed_answer(earlier: SiteAnswer, error: str, now: int, *, is_refused: bool = False) -> SiteAnswer:
@@ -279,7 +316,7 @@ class ReportDelivery(JobHolderCommand, frozen=True, gc=False, kw_only=True):
                 return Step(Released(delivery, now))
         if self.held_job(delivery) is None:
             return Step(self.stale_refusal(delivery, now))
-        delivery = replace(delivery, progress=json.encode(self.answer).decode())
+        delivery = replace(delivery, progress=_encode_answer(self.answer, delivery))
         if not self.answer.is_final:
             delay_ms = delay_ms_after(delivery.created_at, now)
             released = released_job(delivery, now, delay_ms=delay_ms, finish_digest=RELEASE_DIGEST)
@@ -330,5 +367,7 @@ class ReportDelivery(JobHolderCommand, frozen=True, gc=False, kw_only=True):
             elif job.state not in ENDED_STATES:
                 return {}
             else:
-                states[job.type.removeprefix(SITE_TYPE_PREFIX)] = decode_answer(job).state or UNKNOWN
+                answer = decode_answer(job)
+                state = f"{answer.state} {answer.other_job}" if answer.other_job else answer.state
+                states[job.type.removeprefix(SITE_TYPE_PREFIX)] = state or UNKNOWN
         return states

@@ -14,13 +14,13 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
-from msgspec import DecodeError, Struct, json
+from msgspec import DecodeError, Struct, convert, json
 from msgspec.structs import replace
 
 from .command import Step
 from .errors import Invalid
 from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Job, Record
-from .identity import SITE_TYPE_PREFIX
+from .identity import SITE_TYPE_PREFIX, format_job_id
 from .replies import Created
 from .states import ENDED_STATES, JobState, Move
 from .timestamps import to_utc
@@ -78,6 +78,10 @@ class SiteAnswer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
     error: str = ""  # why the latest attempt to reach it failed; empty: it was reached
     error_at: int = 0
     is_refused: bool = False  # the site does not accept the credential, or not for this tenant; it is asked again
+    other_job: str = ""  # the id of the job that the key belongs to there
+    is_external: bool = False  # that job is of another system: its id cannot be compared
+    is_other_home: bool = False  # the site is the home of that job: cancelled there, it is cancelled at all its sites
+    paths: tuple[str, ...] = ()  # where that submission differs, as JSON Pointers; none: nowhere, or it is not known
 
     @property
     def is_final(self) -> bool:
@@ -90,6 +94,7 @@ class Sites(Struct, frozen=True, kw_only=True):
     here: str = ""  # empty: none are configured
     others: tuple[str, ...] = ()
     delivery_ms: int = DELIVERY_MS_DEFAULT
+    urls: Mapping[str, str] = {}  # of their services, as operators reach them; only shown
 
     def __post_init__(self) -> None:
         for name in (self.here, *self.others) if self.here or self.others else ():
@@ -127,6 +132,11 @@ class SiteView(Struct, frozen=True, kw_only=True):
     on_its_way: str | None = None  # `submission` or `cancel`: not confirmed by the site yet
     error: str | None = None  # why the latest attempt to reach it failed
     error_at: datetime | None = None
+    other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
+    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
+    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
+    cancel_command: str | None = None  # which cancels it there; none is cancelled by itself
+    paths: tuple[str, ...] = ()  # where the two submissions differ
 
 
 def checked_site_name(name: str) -> str:
@@ -203,7 +213,8 @@ def _delivery_job(job: Job, id: bytes, site: str, now: int) -> Job:
 def decode_answer(delivery: Job) -> SiteAnswer:
     """What a newer program stored besides is not read."""
     stored = json.decode(delivery.progress) if delivery.progress else {}
-    return SiteAnswer(**{name: stored[name] for name in SiteAnswer.__struct_fields__ if name in stored})
+    known = {name: stored[name] for name in SiteAnswer.__struct_fields__ if name in stored}
+    return convert(known, SiteAnswer)
 
 
 def move_after_sites(states: Mapping[str, str]) -> tuple[Move, str]:
@@ -216,21 +227,45 @@ def move_after_sites(states: Mapping[str, str]) -> tuple[Move, str]:
     return Move.FAIL, "; ".join(f"{site}: {state}" for site, state in states.items() if state != JobState.SUCCESS)
 
 
-def to_site_views(job: Job, deliveries: Iterable[Job], here: str) -> list[SiteView]:
-    views = [_to_site_view(job, delivery) for delivery in deliveries]
+def to_site_views(job: Job, deliveries: Iterable[Job], sites: Sites) -> list[SiteView]:
+    answered = [(delivery, decode_answer(delivery)) for delivery in deliveries]
+    homes = {answer.other_job: _site_of(delivery) for delivery, answer in answered if answer.is_other_home}
+    views = [_to_site_view(job, delivery, answer, homes, sites) for delivery, answer in answered]
     if views and not runs_elsewhere(job):
-        views.append(SiteView(site=here or "here", state=job.state, at=to_utc(job.changed_at)))
+        views.append(SiteView(site=sites.here or "here", state=job.state, at=to_utc(job.changed_at)))
     return sorted(views, key=lambda view: view.site)
 
 
-def _to_site_view(job: Job, delivery: Job) -> SiteView:
-    answer = decode_answer(delivery)
+def _to_site_view(job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[str, str], sites: Sites) -> SiteView:
     on_its_way = "cancel" if job.state is JobState.CANCELLED else None if answer.state else "submission"
+    site, own_id, other_id = _site_of(delivery), format_job_id(job.id), answer.other_job
+    prevailing, cancel_at, cancel_command = None, None, None
+    if other_id and not answer.is_external:
+        prevailing = min(own_id, other_id)
+        if prevailing == own_id:
+            cancel_at = homes.get(other_id, site)
+            cancel_command = _cancel_command(other_id, sites.urls.get(cancel_at))
+        elif job.state not in ENDED_STATES:
+            cancel_at, cancel_command = sites.here, _cancel_command(own_id, None)
     return SiteView(
-        site=delivery.type.removeprefix(SITE_TYPE_PREFIX),
+        site=site,
         state=answer.state or (REFUSED if answer.is_refused else None),
         at=to_utc(answer.at) if answer.at else None,
         on_its_way=None if delivery.state in ENDED_STATES else on_its_way,
         error=answer.error or None,
         error_at=to_utc(answer.error_at) if answer.error_at else None,
+        other_job=other_id or None,
+        prevailing_job=prevailing,
+        cancel_at=cancel_at,
+        cancel_command=cancel_command,
+        paths=answer.paths,
     )
+
+
+def _site_of(delivery: Job) -> str:
+    return delivery.type.removeprefix(SITE_TYPE_PREFIX)
+
+
+def _cancel_command(job_id: str, url: str | None) -> str:
+    """For a shell of the site, unless its address is known."""
+    return f"onejob cancel {job_id}" + (f" --url {url}" if url else "")

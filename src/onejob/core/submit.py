@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from .callback import callback_job, callback_job_id
 from .command import CommandBase, CommandData, Facts, Footprint, Precondition, Step
-from .facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Record, is_live, next_version
+from .facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Record, is_known, is_live, next_version
 from .identity import format_job_id
 from .quota import KeyLimit, QuotaCharge, QuotaRequest, charge, refuse_new_key
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
 from .sites import SiteTargets, add_site_deliveries, delivery_job_ids
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
+from .work import RETENTION_MS, end_job
 
 TTL_MS_DEFAULT = 24 * 3600 * 1000
 TTL_MS_MIN = 1000
@@ -100,6 +101,84 @@ def new_job(
     )
 
 
+class ExternalJob(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """A job of another system that a key is stored for, as `StoreKey` says."""
+
+    id: str
+    actor: str  # that stored the key
+    user: str
+    ttl_ms: int
+    retention_ms: int = RETENTION_MS  # of a job that was being prepared under the key
+    fingerprint: bytes = b""
+
+
+class KeyOfRecord(Protocol):
+    """The key that a command names, and the record it has."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def record_id(self) -> bytes: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def key_limit(self) -> KeyLimit | None: ...
+
+
+def store_external_job(key: KeyOfRecord, external: ExternalJob, facts: Facts, now: int) -> Step[KeySettled | Refused]:
+    """Commit a key that is not known (`is_known`) with a job of another system.
+
+    If it was held before, its holder is fenced off, and the job that was being prepared is cancelled in the same step:
+    nothing can settle that any more.
+    """
+    old = facts.record
+    was_held = old is not None and is_live(old, now)
+    if not was_held and (refused := refuse_new_key(key.key_limit, now)):
+        return Step(refused)
+    token = old.token + 1 if old is not None and was_held else 1
+    record = _record_of_external_job(key, external, old, token=token, now=now)
+    job = facts.job if was_held else None
+    if job is None or job.state in ENDED_STATES:
+        return Step(KeySettled(record, None, now), (record,))
+    end = end_job(
+        replace(job, keep_until=0),  # no record names it any more
+        facts.usage,
+        now,
+        move=Move.CANCEL,
+        actor=external.actor,
+        retention_ms=external.retention_ms,
+        error=f"the key was stored for another job, {external.id}",
+    )
+    return Step(KeySettled(record, None, now), (record, *end.puts), attachments=end.attachments, trims=end.trims)
+
+
+def _record_of_external_job(
+    key: KeyOfRecord, external: ExternalJob, old: Record | None, *, token: int, now: int
+) -> Record:
+    return Record(
+        key.record_id,
+        key.tenant,
+        key.scope,
+        key.key,
+        _COMMITTED,
+        fingerprint=external.fingerprint,
+        job_ids=b"",
+        holder=b"",
+        token=token,
+        lease_until=0,
+        created_at=now,
+        changed_at=now,
+        expires_at=now + external.ttl_ms,
+        ttl_ms=external.ttl_ms,
+        actor=external.actor,
+        user=external.user,
+        version=1 if old is None else old.version + 1,
+        external_id=external.id,
+    )
+
+
 class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=True):
     """What Submit and Reserve share: one logical submission, and the reply of a live record to it."""
 
@@ -120,6 +199,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     reservation: str = ""  # a slot that was reserved for it
     key_limit: KeyLimit | None = None  # None: the tenant may have any number of keys
     settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
+    external_job: ExternalJob | None = None  # that its key is stored for in the scope of all types; None: it is not
 
     @property
     def payload_bytes(self) -> int:
@@ -129,7 +209,9 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     def footprint(self) -> Footprint:
         # Without a job there is nothing to charge, and the job of another submission under the key is not needed.
         if not self.job_id:
-            return Footprint(self.tenant, self.record_id, settings=self.settings)
+            return Footprint(
+                self.tenant, self.record_id, follow_jobs=self.external_job is not None, settings=self.settings
+            )
         # By position: that is cheaper on the path of every submission.
         return Footprint(
             self.tenant, self.record_id, (self.job_id,), b"", self.usage_id, self.policy_id, True, False, None, b"", 0,
@@ -173,6 +255,17 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
             self.user,
             1 if old is None else old.version + 1,
         )
+
+    def reply_for_external_job(self, facts: Facts, now: int) -> Step[Replayed | Refused] | None:
+        """Commit the key with the job that it is stored for; None if there is none, or its own scope knows the key."""
+        if self.external_job is None or is_known(facts.record, now):
+            return None
+        step = store_external_job(self, self.external_job, facts, now)
+        if isinstance(step.reply, Refused):
+            return Step(step.reply)
+        record = step.reply.record
+        reply = Replayed(None, record.expires_at, now, record.external_id)
+        return Step(reply, step.puts, attachments=step.attachments, trims=step.trims)
 
     def input_attachment(self) -> Attachment:
         return Attachment(self.job_id, _INPUT, _FIRST_INDEX, self.input)
@@ -272,6 +365,8 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
         record = facts.record
+        if (external := self.reply_for_external_job(facts, now)) is not None:
+            return external
         if record is None or not is_live(record, now):
             step = self._create(record, facts, now)
             if self.sites is None or not step.puts:
@@ -339,6 +434,7 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     """Record a key for a job of another system; duplicates get that job's id. Repeating it with the same id succeeds.
 
     Without a fingerprint a duplicate is whatever has the key; with one, another submission under the key is a conflict.
+    A key that was released, or whose lease ran out, is stored as if it were new.
     """
 
     record_id: bytes
@@ -351,42 +447,24 @@ class StoreKey(CommandData, frozen=True, gc=False, kw_only=True):
     key_limit: KeyLimit | None = None
     fingerprint: bytes = b""
     settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
+    retention_ms: int = RETENTION_MS
 
     @property
     def footprint(self) -> Footprint:
-        return Footprint(self.tenant, self.record_id, follow_jobs=True, settings=self.settings)
+        return Footprint(self.tenant, self.record_id, follow_jobs=True, follow_usage=True, settings=self.settings)
 
     def decide(self, facts: Facts, now: int) -> Step[KeySettled | Refused]:
         record = facts.record
-        if record is not None and is_live(record, now):
-            message = ""
-            if self.external_id not in (record.external_id, format_job_id(record.job_id) if record.job_ids else ""):
-                message = "this key already names another job; use a new key"
-            elif self.fingerprint and record.fingerprint not in (b"", self.fingerprint):
-                message = "this key was used for another submission (its fingerprint differs); use a new key"
-            if message:
-                return Step(Refused(Reason.IDEMPOTENCY_KEY_REUSED, message, now))
-            return Step(KeySettled(record, facts.job, now))
-        if refused := refuse_new_key(self.key_limit, now):
-            return Step(refused)
-        stored = Record(
-            self.record_id,
-            self.tenant,
-            self.scope,
-            self.key,
-            IdempotencyStatus.COMMITTED,
-            fingerprint=self.fingerprint,
-            job_ids=b"",
-            holder=b"",
-            token=1,
-            lease_until=0,
-            created_at=now,
-            changed_at=now,
-            expires_at=now + self.ttl_ms,
-            ttl_ms=self.ttl_ms,
-            actor=self.actor,
-            user=self.user,
-            version=1 if record is None else record.version + 1,
-            external_id=self.external_id,
-        )
-        return Step(KeySettled(stored, None, now), (stored,))
+        if record is None or not is_known(record, now):
+            external = ExternalJob(
+                self.external_id, self.actor, self.user, self.ttl_ms, self.retention_ms, self.fingerprint
+            )
+            return store_external_job(self, external, facts, now)
+        reason, message = Reason.IDEMPOTENCY_KEY_REUSED, ""
+        if self.external_id not in (record.external_id, format_job_id(record.job_id) if record.job_ids else ""):
+            message = "this key already names another job; use a new key"
+        elif self.fingerprint and record.fingerprint not in (b"", self.fingerprint):
+            message = "this key was used for another submission (its fingerprint differs); use a new key"
+        elif record.status is IdempotencyStatus.PENDING:  # its holder may still reject or release it
+            reason, message = Reason.IN_PROGRESS, "the key is held; store it when it is settled"
+        return Step(Refused(reason, message, now) if message else KeySettled(record, facts.job, now))

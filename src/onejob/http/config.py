@@ -1,5 +1,6 @@
 """The settings of the service: defaults, checks, and descriptions for docs/settings.md."""
 
+import re
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -21,6 +22,8 @@ from onejob.ledger.parse import parse_default_windows, parse_retention_ms, said_
 ENVELOPE_BYTES_MAX: Final = 8192
 WORKERS_MAX: Final = 256
 BODY_BYTES_MAX: Final = INPUT_BYTES_MAX + ENVELOPE_BYTES_MAX
+
+_SHELL_URL = re.compile(r"https?://[A-Za-z0-9.:/_\[\]-]{1,200}")  # it is pasted into a shell
 
 CallbackScope = Literal["none", "public", "any"]
 
@@ -47,6 +50,7 @@ SITE_MEANINGS: Final = {
     "managers": "the managers of that ledger, as `https://m1:8002,m2:8002`, with the files for TLS where needed",
     "gate_key": "the credential for them, made there by `onejob gatekey create NAME --site --for-tenant TENANT`; never printed",
     "gate_key_file": "the same, in a file of its own",
+    "url": "the address of the service there, e.g. `https://jobs.fra.example`; only shown, in a command that cancels a job there",
 }
 MEANINGS: Final = {
     "engine": "the URL of the store",
@@ -149,6 +153,7 @@ class SiteConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     managers: str
     gate_key: str | None = None
     gate_key_file: str | None = None
+    url: str | None = None
 
     def __post_init__(self) -> None:
         if not is_managers_url(self.managers):
@@ -156,6 +161,10 @@ class SiteConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         parse_managers_url(self.managers)
         if self.gate_key is not None and self.gate_key_file is not None:
             raise Invalid("sites", "a site has a gate_key or a gate_key_file; give one of them")
+        if self.url is not None and not _SHELL_URL.fullmatch(self.url):
+            raise Invalid(
+                "sites", "the url of a site is that of its service, e.g. https://jobs.fra.example; correct it"
+            )
 
     def read_gate_key(self) -> str:
         """Read again for every connection, so that a rotated one is found."""
@@ -176,7 +185,8 @@ class SitesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def to_sites(self) -> Sites:
         delivery_ms = to_duration_ms("sites", parse_duration("sites", self.delivery))
-        return Sites(here=self.here, others=tuple(self.ledgers), delivery_ms=delivery_ms)
+        urls = {name: site.url for name, site in self.ledgers.items() if site.url}
+        return Sites(here=self.here, others=tuple(self.ledgers), delivery_ms=delivery_ms, urls=urls)
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -180,8 +180,8 @@ class RateLimitedLedger(Ledger):
     async def _new_record_ids(self, submissions: Sequence[Submission]) -> list[bytes | None]:
         """The record id of each submission that would create a job (empty without a key), else None."""
         commands = [self._try_build_submit(one) for one in submissions]
-        await self._adopt_stored_keys(*(one for one in commands if isinstance(one, Submit)))
-        dry_runs = [DryRun(tenant=one.tenant, command=one) for one in commands if isinstance(one, Submit)]
+        submits = await self._add_external_jobs([one for one in commands if isinstance(one, Submit)])
+        dry_runs = [DryRun(tenant=one.tenant, command=one) for one in submits]
         replies = iter(await self._gate.execute(dry_runs))
         return [one.record_id if isinstance(one, Submit) and _would_create(next(replies)) else None for one in commands]
 

@@ -20,8 +20,10 @@ from onejob.core.replies import Found
 from onejob.core.site_delivery import (
     ReportDelivery,
     answer_after,
+    answer_with_home,
     command_for_site,
     failed_answer,
+    question_after,
     unknown_answer,
 )
 from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, decode_delivery, site_type
@@ -41,6 +43,7 @@ DELIVERIES_AT_ONCE_MAX = 50
 INPUT_BYTES_AT_ONCE_MAX = SITE_BODY_BYTES_MAX // 2  # of one request
 LEASE_MS = 20_000
 SECONDS_MAX = 10.0  # of a request to a site; it is repeated
+HOME_SECONDS_MAX = 5.0  # of the question where another job is at home; with the request it stays within the lease
 PAUSE_FIRST = 0.1
 PAUSE_MAX = 1.0
 
@@ -220,7 +223,24 @@ class SiteSender:
             await self._disconnect()  # the next one reads the credential again
             results += [error] * (len(commands) - len(results))
         remaining = iter(results)
-        return [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+        answers = [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+        return await self._find_homes(engine, batch[0].job.tenant, answers)
+
+    async def _find_homes(self, engine: Engine, tenant: str, answers: list[SiteAnswer]) -> list[SiteAnswer]:
+        """Ask whether this site is the home of the other jobs. Without an answer they are shown as jobs of this site."""
+        questions = [question_after(answer, tenant) for answer in answers]
+        asked = [question for question in questions if question is not None]
+        if not asked:
+            return answers
+        try:
+            async with asyncio.timeout(HOME_SECONDS_MAX):
+                replies = iter(await _execute_each(engine, asked))
+        except (OnejobError, TimeoutError):
+            return answers
+        return [
+            answer if question is None else answer_with_home(answer, next(replies))
+            for answer, question in zip(answers, questions, strict=True)
+        ]
 
     async def _connect(self) -> Engine:
         if self._engine is None:

@@ -22,6 +22,7 @@ from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import Actor, checked_name, parse_job_id
 from onejob.core.key import KeyLike
+from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Cancelled, Conflict, Finished, KeyHeld, KeySettled
 from onejob.core.reserve import Settle, Verdict
 from onejob.core.submit import TTL_MS_DEFAULT, Submit
@@ -45,7 +46,7 @@ from onejob.ledger.parse import (
     list_options,
 )
 from onejob.ledger.present import build_settled_receipt, to_exception
-from onejob.ledger.submissions import build_receipt, compare_inputs
+from onejob.ledger.submissions import build_receipt, compare_submissions
 from onejob.ledger.work import Attempt, Fence, encode_result, to_work_exception, work_fence_fields
 
 from . import drivers
@@ -197,7 +198,9 @@ class Inside:
         paths: tuple[str, ...] = ()
         if isinstance(reply, Conflict) and reply.job_id:
             first = yield from self._transaction.load_input(command.tenant, reply.job_id)
-            paths = () if first is None else compare_inputs(command, *first)
+            look_up = LookUpKey(tenant=command.tenant, record_id=command.record_id)
+            by_key: AnyReply = yield from self._transaction.execute(look_up)
+            paths = () if first is None else compare_submissions(command, *first, by_key)
         raise to_exception(reply, command.key, paths)
 
     def _load_context(self) -> "Steps[_Context]":

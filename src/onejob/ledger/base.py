@@ -1,6 +1,7 @@
 """The base class of all ledger operations, and the check which jobs a caller may see."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Job
@@ -12,7 +13,9 @@ from onejob.engine import Engine
 from .parse import Caller
 from .present import to_exception
 from .runtime import Runtime
-from .stored_keys import adopt_stored_keys
+from .stored_keys import add_external_jobs
+
+C = TypeVar("C", bound=SubmissionCommand)
 
 
 class LedgerBase:
@@ -39,13 +42,14 @@ class LedgerBase:
         """The tenant, user and actor on whose behalf this ledger acts."""
         return self._caller
 
-    async def _adopt_stored_keys(self, *commands: SubmissionCommand) -> None:
+    async def _add_external_jobs(self, commands: Sequence[C]) -> Sequence[C]:
         """Let these submissions find keys that `store_idempotency_key` stored for all types."""
         tenant, stored_keys = self._caller.tenant, self._runtime.stored_keys
         if stored_keys.is_known_absent(tenant) or not any(command.key for command in commands):
-            return
-        if await stored_keys.has_keys(tenant):
-            await adopt_stored_keys(self._gate, self._caller, commands)
+            return commands
+        if not await stored_keys.has_keys(tenant):
+            return commands
+        return await add_external_jobs(self._gate, self._caller, commands, retention_ms=self._runtime.retention_ms)
 
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))

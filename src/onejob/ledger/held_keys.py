@@ -15,6 +15,7 @@ from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus
+from onejob.core.submit import StoreKey
 from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
 from onejob.errors import Invalid, LeaseExpired
@@ -31,6 +32,7 @@ from .parse import (
     parse_lease_ms,
 )
 from .present import build_held_key, build_settled_receipt, to_exception
+from .stored_keys import find_external_jobs
 from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
@@ -78,7 +80,7 @@ class HeldKeyOperations(LedgerBase):
             traceparent="" if self._runtime.tracing is None else self._runtime.tracing.current_traceparent(),
         )
         command = self._runtime.key_limit.apply(command)
-        await self._adopt_stored_keys(command)
+        (command,) = await self._add_external_jobs((command,))
         result, sent_at = await self._reserve(command)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)
@@ -157,6 +159,8 @@ class HeldKeyOperations(LedgerBase):
     async def take_over_preparation(self, job: Job) -> HeldKey | None:
         """Hold the key of a job whose preparation was abandoned; None if that is not so any more, or not allowed now."""
         caller, lease_ms = self._caller, self._runtime.lease_ms
+        if await self._is_stored_for_all_types(job):
+            return None
         sent_at = asyncio.get_running_loop().time()
         reply = await self._execute(
             TakeOver(
@@ -171,6 +175,29 @@ class HeldKeyOperations(LedgerBase):
             return None
         lease_end = _lease_end(reply, sent_at)
         return build_held_key(reply, key=job.key, scope=job.scope, lease_ms=lease_ms, lease_end=lease_end)
+
+    async def _is_stored_for_all_types(self, job: Job) -> bool:
+        """True if the key of a preparing job is stored for an external job, which ends the preparation unless it is held."""
+        caller, retention_ms = self._caller, self._runtime.retention_ms
+        if not await self._runtime.stored_keys.has_keys(caller.tenant):
+            return False
+        keys = ((job.scope, job.key),)
+        (external,) = await find_external_jobs(self._gate, caller, keys, retention_ms=retention_ms)
+        if external is None:
+            return False
+        store = StoreKey(
+            tenant=caller.tenant,
+            record_id=key_record_id(caller, job.scope, job.key),
+            scope=job.scope,
+            key=job.key,
+            external_id=external.id,
+            actor=external.actor,
+            user=external.user,
+            ttl_ms=external.ttl_ms,
+            retention_ms=retention_ms,
+        )
+        await self._execute(store)
+        return True
 
     async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key: its job may run, and duplicates get the job and these bytes."""

@@ -205,7 +205,10 @@ class QuotaOperations(LedgerBase):
     async def store_idempotency_key(
         self, key: KeyLike, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:
-        """Store a key for a job that was made elsewhere: submissions of the key, of any type, are answered with this job id."""
+        """Store a key for a job that was made elsewhere: submissions of the key, of any type, are answered with this job id.
+
+        A reservation of the key that failed, or whose lease ran out, is over; a key that is held in this scope is refused.
+        """
         caller = self._caller
         key, scope = checked_key(key), resolve_scope("", scope)
         check_key_owner(scope, key, caller.actor)
@@ -219,6 +222,7 @@ class QuotaOperations(LedgerBase):
             user=self._resolve_user(user_id),
             ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
             settings=caller.settings,
+            retention_ms=self._runtime.retention_ms,
         )
         if scope == GLOBAL_SCOPE:
             await self._runtime.stored_keys.announce(caller.tenant, ttl_ms=command.ttl_ms)

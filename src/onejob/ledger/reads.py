@@ -113,7 +113,7 @@ class ReadOperations(LedgerBase):
         lookups = [LookUpJob(tenant=job.tenant, job_id=id) for id in delivery_job_ids(job.id)]
         replies = await self._gate.execute(lookups)
         deliveries = [reply.job for reply in replies if isinstance(reply, Found) and reply.job is not None]
-        return to_site_views(job, filter(is_site_delivery, deliveries), self._runtime.sites.here)
+        return to_site_views(job, filter(is_site_delivery, deliveries), self._runtime.sites)
 
     async def input(self, job_id: str) -> bytes:
         """The job's input as JSON."""

@@ -4,25 +4,29 @@ A submission looks for its key in its own scope, so a key of the scope of all ty
 have such keys pay for that. A list of them is shared as a policy, which every process reads at most every half second; the
 first key of a tenant is stored only after every process has read the list with the tenant in it.
 
-What is found is copied into the scope of the submission, by a command that changes nothing if the scope has the key already.
-So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time.
+What is found travels in the submission, which commits its own record with it unless its scope knows the key (core/submit.py).
+So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time. A key that is
+held elsewhere meanwhile is no exception: if its holder gives up, the submission finds the stored job and takes nothing over.
 """
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from onejob.core.facts import Policy, Record
+from onejob.core.facts import Policy
 from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT, is_tick_key
 from onejob.core.lookup import LookUpKey
-from onejob.core.replies import Found
-from onejob.core.submit import StoreKey, SubmissionCommand
+from onejob.core.replies import AnyReply, Found
+from onejob.core.submit import ExternalJob, SubmissionCommand
 from onejob.engine import Engine
 
 from .parse import Caller, key_record_id
 from .policies import change_policy, decode_body, load_policy
+
+C = TypeVar("C", bound=SubmissionCommand)
 
 STORED_KEYS_POLICY_NAME = "stored-keys"
 CACHE_SECONDS = 0.5
@@ -96,50 +100,37 @@ def list_for_tenants(policy: Policy, tenants: Sequence[str]) -> Policy:
     )
 
 
-async def find_stored_keys(
-    engine: Engine, caller: Caller, commands: Sequence[SubmissionCommand]
-) -> list[tuple[SubmissionCommand, Record, int]]:
-    """The submissions whose own scope does not know their key, each with the record for all types, and the time."""
+async def find_external_jobs(
+    engine: Engine, caller: Caller, keys: Sequence[tuple[str, str]], *, retention_ms: int
+) -> list[ExternalJob | None]:
+    """The job that each of these keys, with its scope, is stored for in the scope of all types; None: it is not."""
     # Only the scheduler decides what becomes of its ticks.
-    keyed = [
-        command
-        for command in commands
-        if command.key and command.scope != GLOBAL_SCOPE and not is_tick_key(command.scope, command.key)
+    ids = [
+        key_record_id(caller, GLOBAL_SCOPE, key)
+        if key and scope != GLOBAL_SCOPE and not is_tick_key(scope, key)
+        else b""
+        for scope, key in keys
     ]
-    if not keyed:
-        return []
-    ids = [id for one in keyed for id in (one.record_id, key_record_id(caller, GLOBAL_SCOPE, one.key))]
-    replies = await engine.execute([LookUpKey(tenant=caller.tenant, record_id=id) for id in ids])
+    lookups = [LookUpKey(tenant=caller.tenant, record_id=id) for id in ids if id]
+    replies = iter(await engine.execute(lookups) if lookups else ())
+    return [_external_job(next(replies), retention_ms) if id else None for id in ids]
+
+
+def _external_job(reply: AnyReply, retention_ms: int) -> ExternalJob | None:
+    if not isinstance(reply, Found) or reply.record is None:
+        return None
+    record = reply.record
+    # With a fingerprint, it is the key of a submission that named the scope of all types.
+    if not record.external_id or record.fingerprint:
+        return None
+    return ExternalJob(record.external_id, record.actor, record.user, record.expires_at - reply.at, retention_ms)
+
+
+async def add_external_jobs(engine: Engine, caller: Caller, commands: Sequence[C], *, retention_ms: int) -> Sequence[C]:
+    """These submissions, each with the job that its key is stored for in the scope of all types."""
+    keys = [(command.scope, command.key) for command in commands]
+    found = await find_external_jobs(engine, caller, keys, retention_ms=retention_ms)
     return [
-        (command, stored.record, stored.at)
-        for command, own, stored in zip(keyed, replies[::2], replies[1::2], strict=True)
-        if not (isinstance(own, Found) and own.record is not None)
-        and isinstance(stored, Found)
-        and stored.record is not None
-        and stored.record.external_id
-        and not stored.record.fingerprint  # with one, it is the key of a submission that named the scope of all types
+        command if job is None else replace(command, external_job=job)
+        for command, job in zip(commands, found, strict=True)
     ]
-
-
-async def adopt_stored_keys(engine: Engine, caller: Caller, commands: Sequence[SubmissionCommand]) -> None:
-    """Copy the keys that were stored for all types into the scopes of these submissions, until they expire."""
-    found = await find_stored_keys(engine, caller, commands)
-    copies = [
-        StoreKey(
-            tenant=caller.tenant,
-            record_id=command.record_id,
-            scope=command.scope,
-            key=command.key,
-            external_id=record.external_id,
-            actor=record.actor,
-            user=record.user,
-            ttl_ms=record.expires_at - now,
-            key_limit=command.key_limit,
-            settings=command.settings,
-        )
-        for command, record, now in found
-    ]
-    if copies:
-        # One that is refused has been overtaken: the scope has its own answer now, which the submission gets. Or the tenant
-        # has as many keys as it may have: then the submission, which has the same limit, is refused, too.
-        await engine.execute(copies)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from onejob import audit
 from onejob.core.command import Precondition
-from onejob.core.facts import KeyConflict
+from onejob.core.facts import JOB_ID_BYTES, KeyConflict
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
 from onejob.core.key import KeyLike, checked_key
-from onejob.core.lookup import DryRun, LookUpJob
+from onejob.core.lookup import DryRun, LookUpJob, LookUpKey
 from onejob.core.maintenance import Forget
 from onejob.core.replies import (
     AnyReply,
@@ -30,7 +30,7 @@ from onejob.core.replies import (
     Rejected,
     Replayed,
 )
-from onejob.core.submit import SubmissionCommand, Submit, external_job_reply
+from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
@@ -56,7 +56,6 @@ from .parse import (
     lookup_record_id,
 )
 from .present import job_id_text, load_input, to_exception
-from .stored_keys import find_stored_keys
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing
@@ -100,7 +99,7 @@ class SubmissionOperations(LedgerBase):
             traceparent = tracing.current_traceparent()
         command = self._build_submit(submission, precondition, traceparent)
         if not self._runtime.stored_keys.is_known_absent(command.tenant):
-            await self._adopt_stored_keys(command)
+            (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command)
         return build_receipt(command, result) or await require_receipt(self._gate, command, result)
 
@@ -123,7 +122,7 @@ class SubmissionOperations(LedgerBase):
     ) -> Receipt:
         with tracing.trace_submission(submission.type) as span:
             command = self._build_submit(submission, precondition, span.traceparent)
-            await self._adopt_stored_keys(command)
+            (command,) = await self._add_external_jobs((command,))
             receipt = await require_receipt(self._gate, command, await self._gate.execute_one(command))
             span.set_receipt(receipt)
             return receipt
@@ -153,10 +152,10 @@ class SubmissionOperations(LedgerBase):
 
     async def _submit_chunk(self, submits: list[Submit]) -> Sequence[AnyReply | BaseException]:
         try:
-            await self._adopt_stored_keys(*submits)
+            sent = await self._add_external_jobs(submits)
         except OnejobError as error:
             return [error] * len(submits)
-        return await self._gate.execute_each(submits)
+        return await self._gate.execute_each(sent)
 
     @list_options
     async def dry_run(
@@ -173,12 +172,7 @@ class SubmissionOperations(LedgerBase):
         return await self.dry_run_prepared(submission)
 
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
-        command = self._build_submit(submission)
-        # A tenant with as many keys as it may have adopts no more of them.
-        if command.key_limit is None and await self._runtime.stored_keys.has_keys(command.tenant):
-            for _, record, now in await find_stored_keys(self._gate, self._caller, (command,)):
-                stored = DryRunReply(external_job_reply(record, command.fingerprint, now), now)
-                return await build_dry_run_receipt(self._gate, command, stored)
+        (command,) = await self._add_external_jobs((self._build_submit(submission),))
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
         return await build_dry_run_receipt(self._gate, command, reply)
 
@@ -345,17 +339,27 @@ async def find_differences(engine: Engine, command: SubmissionCommand, conflict:
     if not conflict.job_id or len(command.input) > COMPARED_BYTES_MAX:
         return ()
     try:
-        (reply,) = await engine.execute([LookUpJob(tenant=command.tenant, job_id=conflict.job_id)])
+        by_id, by_key = await engine.execute(
+            [
+                LookUpJob(tenant=command.tenant, job_id=conflict.job_id),
+                LookUpKey(tenant=command.tenant, record_id=command.record_id),
+            ]
+        )
         first_input = await load_input(engine, command.tenant, conflict.job_id)
     except OnejobError:
         return ()  # the conflict is reported without its details
-    first_type = reply.job.type if isinstance(reply, Found) and reply.job is not None else command.type
-    return compare_inputs(command, first_type, first_input)
+    first_type = by_id.job.type if isinstance(by_id, Found) and by_id.job is not None else command.type
+    return compare_submissions(command, first_type, first_input, by_key)
 
 
-def compare_inputs(command: SubmissionCommand, first_type: str, first_input: bytes) -> tuple[str, ...]:
+def compare_submissions(
+    command: SubmissionCommand, first_type: str, first_input: bytes, by_key: AnyReply
+) -> tuple[str, ...]:
     """The JSON paths at which a submission differs from the first one under its key; only of small inputs."""
-    paths = ("/type",) if first_type != command.type else ()
+    paths: tuple[str, ...] = ("/type",) if first_type != command.type else ()
     if max(len(first_input), len(command.input)) > COMPARED_BYTES_MAX:
         return paths
-    return paths + differing_paths(first_input, command.input)
+    paths += differing_paths(first_input, command.input)
+    # What else a fingerprint has are the sites, and the other jobs of a batch.
+    is_single = isinstance(by_key, Found) and by_key.record is not None and len(by_key.record.job_ids) == JOB_ID_BYTES
+    return paths or (("/sites",) if is_single and command.job_id else ())

@@ -22,7 +22,7 @@ from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME
-from onejob.core.replies import AnyReply, KeySettled, Missing, PolicyFound
+from onejob.core.replies import AnyReply, Conflict, KeySettled, Missing, PolicyFound
 from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
@@ -35,6 +35,7 @@ from onejob.ids import SystemIds
 from onejob.ledger.maintenance import Sweeper
 from onejob.ledger.runtime import READY_POLICY_NAME
 from onejob.ledger.stored_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
+from onejob.ledger.submissions import COMPARED_MAX, find_differences
 from onejob.ledger.workers import WORKER_POLICY_PREFIX
 from onejob.wire.codec import (
     Malformed,
@@ -260,6 +261,8 @@ class ManagerIdempotencyLedger:
         refused = {n: refusal for n, one in enumerate(parsed) if (refusal := _refusal(one, key)) is not None}
         commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
         results: list[Any] = await self._batcher.execute_each(commands)
+        if key.is_site:
+            results = await self._with_differences(commands, results)
         if key.tenants:
             results = [_for_tenants(result, key) for result in results]
         if refused:
@@ -291,6 +294,17 @@ class ManagerIdempotencyLedger:
             raise _not_allowed(key)
         grant: TokenGrant = self._rates.grant(request, is_limited=bool(key.tenants))
         return encode_struct(grant)
+
+    async def _with_differences(self, commands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+        """Conflicts with where the bodies differ: another data centre cannot read the inputs of this one."""
+        compared = 0
+        described: list[Any] = []
+        for command, result in zip(commands, results, strict=True):
+            if isinstance(command, Submit) and isinstance(result, Conflict) and compared < COMPARED_MAX:
+                compared += 1
+                result = replace(result, paths=await find_differences(self._batcher, command, result))
+            described.append(result)
+        return described
 
     def _on_settled(self, record_id: bytes) -> None:
         for listener in tuple(self._listeners):

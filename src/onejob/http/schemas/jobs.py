@@ -184,6 +184,11 @@ class SiteOut(ResponseBody, frozen=True, rename="camel"):
     on_its_way: str | None  # `submission` or `cancel`, until the site has confirmed it
     error: str | None  # why the latest attempt to reach it failed
     error_at: UtcTimestamp | None
+    other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
+    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
+    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
+    cancel_command: str | None = None  # which cancels it there, with `--url` if the settings name the address
+    paths: list[str] = []  # noqa: RUF012 - never changed; where the two submissions differ
 
 
 class SitesOut(ResponseBody, frozen=True, rename="camel"):
@@ -328,8 +333,23 @@ def key_out(history: KeyHistory, request_id: str) -> KeyOut:
 
 
 def sites_out(views: Iterable[SiteView], request_id: str) -> SitesOut:
-    sites = [SiteOut(one.site, one.state, one.at, one.on_its_way, one.error, one.error_at) for one in views]
-    return SitesOut(request_id, sites)
+    return SitesOut(request_id, [_site_out(one) for one in views])
+
+
+def _site_out(view: SiteView) -> SiteOut:
+    return SiteOut(
+        view.site,
+        view.state,
+        view.at,
+        view.on_its_way,
+        view.error,
+        view.error_at,
+        view.other_job,
+        view.prevailing_job,
+        view.cancel_at,
+        view.cancel_command,
+        list(view.paths),
+    )
 
 
 def event_out(event: Event) -> EventOut:

@@ -101,13 +101,24 @@ function sitesPanel(sites) {
     key: one.site,
     cells: [
       one.site,
-      one.state ? state(one.state) : none("no answer yet"),
+      one.state ? [state(one.state), otherJob(one)] : none("no answer yet"),
       one.at ? ago(one.at) : none(),
       one.onItsWay ? `${one.onItsWay} on its way` : "",
       one.error ? make("span", { class: "bad small" }, one.error, " (", ago(one.errorAt), ")") : "",
     ],
   }));
   return panel("Sites", table([["Site", "name"], ["State"], ["Heard"], ["Sent"], ["Error", "text wide"]], rows, { id: "sites" }));
+}
+
+function otherJob(one) {
+  if (!one.otherJob) return null;
+  const line = (...content) => make("div", { class: "small" }, ...content);
+  return [
+    line(make("code", {}, one.otherJob)),
+    one.paths?.length ? line("differs at ", make("code", {}, one.paths.join(", "))) : null,
+    one.prevailingJob ? line(one.prevailingJob === one.otherJob ? "prevails: its id is smaller" : "this job prevails: its id is smaller") : null,
+    one.cancelCommand ? line(`to cancel the other one, at ${one.cancelAt}: `, make("code", {}, one.cancelCommand)) : null,
+  ];
 }
 
 function stepsPanel(steps) {
