@@ -18,6 +18,7 @@ from onejob.core.maintenance import DUE_FIELDS
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
     Backlog,
+    CountCommits,
     CountJobs,
     CountKeys,
     CountReadyJobs,
@@ -90,6 +91,8 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
             return _ready_counts_sql(sql, query)
         case CountKeys():
             return f"SELECT count(*) FROM {sql.table('record')} {_in_tenant_range(sql, query.tenant)}"
+        case CountCommits():
+            return f"SELECT generation FROM {sql.table('ledger')}"
         case ListFacts(kind=Kind.JOB):
             return (
                 f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
@@ -277,7 +280,7 @@ def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
             return [JobCount(type, JobState(state), count) for type, state, count in rows]
         case CountReadyJobs():
             return [ReadyCount(type, count, _oldest_at(id, run_at)) for type, count, id, run_at in rows]
-        case CountKeys():
+        case CountKeys() | CountCommits():
             return [count for (count,) in rows]
         case ListAttachments() | ListInputs():
             return [Attachment(id, AttachmentKind(kind), U64(u64_from_signed(n)), data) for id, kind, n, data in rows]

@@ -26,7 +26,7 @@ from onejob.core.replies import AnyReply, KeySettled, Missing, PolicyFound
 from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, LedgerSettings, ListFacts, Page, Query
+from onejob.engine import CountCommits, Engine, LedgerSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
@@ -67,6 +67,7 @@ from onejob.wire.messages import (
     NotUnderstood,
     TokenGrant,
     TokenRequest,
+    add_generation,
 )
 
 from .gate_keys import GateKeys
@@ -155,7 +156,8 @@ class ManagerIdempotencyLedger:
             handler = self._handlers.get(request.path)
             if handler is None:
                 raise RequestError(STATUS_NOT_FOUND, f"a manager has no {request.path}")
-            return _result(await handler(request.body, key, version), key)
+            result = await handler(request.body, key, version)
+            return _result(add_generation(self._engine.info.generation, result, version), key)
         except RequestError as error:
             return _failure(error.status, str(error))
         except Malformed as error:
@@ -236,6 +238,8 @@ class ManagerIdempotencyLedger:
         if gate.newest < WIRE_VERSION_OLDEST or gate.oldest > WIRE_VERSION:
             raise RequestError(STATUS_OTHER_VERSION, _version_message(f"{gate.oldest} to {gate.newest}"))
         (probe,) = await self._batcher.execute([_PROBE])
+        # Past the batcher, which may share a page that was read before: every commit until now must be counted.
+        commits = (await self._engine.scan(CountCommits())).items
         info = self._engine.info
         return encode_struct(
             Hello(
@@ -251,6 +255,7 @@ class ManagerIdempotencyLedger:
                 settings=self._settings,
                 window_ms=info.window_ms,
                 erasure_ms=info.erasure_ms,
+                generation=commits[0] if commits else None,
             )
         )
 
