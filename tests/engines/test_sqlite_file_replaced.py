@@ -163,7 +163,7 @@ async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_
             await engine.execute([command])
     await engine.aclose()
     for _ in range(2):
-        with pytest.raises(StoreRefused, match="lacks its last 1 acknowledged commits.* older copy.* --accept-loss"):
+        with pytest.raises(StoreRefused, match=r"lacks its last 1 acknowledged commits.* older copy.* --accept-loss"):
             await SqliteEngine.open(path, clock=FakeClock())
 
 
@@ -181,7 +181,7 @@ async def test_a_journal_cut_below_acknowledged_commits_is_refused_until_it_is_p
     kept = journal[: ends[-2]] if cut == "the last commit" else b""
     write_content(copy + "-wal", kept)
     for _ in range(2):
-        with pytest.raises(StoreRefused, match="acknowledged commits: its journal was cut off|without its journal"):
+        with pytest.raises(StoreRefused, match=r"acknowledged commits: its journal was cut off|without its journal"):
             await SqliteEngine.open(copy, clock=FakeClock())
         assert read_content(copy + "-wal") == kept  # what is left is evidence
     write_content(copy + "-wal", journal)

@@ -237,9 +237,8 @@ class ManagerIdempotencyLedger:
         gate: HelloRequest = decode_struct(body, HelloRequest)
         if gate.newest < WIRE_VERSION_OLDEST or gate.oldest > WIRE_VERSION:
             raise RequestError(STATUS_OTHER_VERSION, _version_message(f"{gate.oldest} to {gate.newest}"))
-        (probe,) = await self._batcher.execute([_PROBE])
-        # Past the batcher, which may share a page that was read before: every commit until now must be counted.
-        commits = (await self._engine.scan(CountCommits())).items
+        # The scan goes past the batcher, which may share a page that was read before: every commit until now must be counted.
+        (probe,), commits = await asyncio.gather(self._batcher.execute([_PROBE]), self._engine.scan(CountCommits()))
         info = self._engine.info
         return encode_struct(
             Hello(
@@ -255,7 +254,7 @@ class ManagerIdempotencyLedger:
                 settings=self._settings,
                 window_ms=info.window_ms,
                 erasure_ms=info.erasure_ms,
-                generation=commits[0] if commits else None,
+                generation=commits.items[0] if commits.items else None,
             )
         )
 
