@@ -93,16 +93,8 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
             return f"SELECT count(*) FROM {sql.table('record')} {_in_tenant_range(sql, query.tenant)}"
         case CountCommits():
             return f"SELECT generation FROM {sql.table('ledger')}"
-        case ListFacts(kind=Kind.JOB):
-            return (
-                f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
-                "ORDER BY id"
-            )
         case ListFacts():
-            return (
-                f"{select_from(sql, query.kind)} {_in_tenant_range(sql, query.tenant, query.after)} "
-                f"AND tenant = {sql.bind(query.tenant)} ORDER BY id"
-            )
+            return _facts_sql(sql, query)
         case ListAttachments():
             return _attachments_sql(sql, query)
         case ListInputs():
@@ -148,6 +140,18 @@ def _job_counts_sql(sql: SqlWriter, query: CountJobs) -> str:
     return (
         f"SELECT type, state, CAST(sum(count) AS bigint) FROM ({counted}) AS counted "
         "GROUP BY type, state ORDER BY sum(count) DESC, type, state"
+    )
+
+
+def _facts_sql(sql: SqlWriter, query: ListFacts) -> str:
+    if query.kind is Kind.JOB:
+        return (
+            f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
+            "ORDER BY id"
+        )
+    return (
+        f"{select_from(sql, query.kind)} {_in_tenant_range(sql, query.tenant, query.after)} "
+        f"AND tenant = {sql.bind(query.tenant)} ORDER BY id"
     )
 
 
