@@ -63,6 +63,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     ledger_id: str  # random, made with the store: engines on one store have the same, and another store has another
     durability: Durability
     durability_warning: str = ""  # one line: what the declared durability does not cover; empty: nothing
+    generation: int = 0  # how many commits the store had after the last one here; 0: it does not count them
     write_lanes: int = 1  # batches of writes that may be in flight at once; it may change with the load
     update_lanes: int = 0  # more batches, for commands that create nothing; 0: they share the write lanes
     batch_max: int = BATCH_MAX
@@ -210,6 +211,13 @@ class LiveKeyCount(Struct, frozen=True):
 
 class CountLiveKeys(Query[LiveKeyCount], frozen=True, kw_only=True):
     """How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record."""
+
+
+class CountCommits(Query[int], frozen=True, kw_only=True):
+    """How many commits the store has now, by whichever process: one number, or none where a store does not count them.
+
+    It never falls, unless acknowledged commits are missing.
+    """
 
 
 class ListFacts(Query[Fact], frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """`onejob backup` and `onejob restore` beside a running service."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -74,3 +75,27 @@ def test_other_engines_are_told_where_to_read_on(run: CommandRunner, url: str) -
 def command(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     """In a process of its own, as an operator runs it."""
     return subprocess.run([*ONEJOB, *words], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_an_older_copy_is_refused_until_its_loss_is_accepted(run: CommandRunner) -> None:
+    kept = run("submit", "charge", "--key", "kept", "--json").json
+    shutil.copy("onejob.db", "older.db")
+    assert run("submit", "charge", "--key", "lost").code == 0
+    shutil.copy("older.db", "onejob.db")
+    refused = run("submit", "charge", "--key", "lost")
+    assert refused.code
+    assert "acknowledged commits: its journal was cut off or removed, or it is an older copy" in refused.err
+    assert "onejob restore --accept-loss" in refused.err
+    examined = run("doctor")
+    assert examined.code == 1
+    assert "--accept-loss" in examined.out
+    for words in ((), ("older.db", "--accept-loss")):
+        assert run("restore", *words).code == 2
+    accepted = run("restore", "--accept-loss")
+    assert accepted.code == 0
+    assert "acknowledged commits are not in it" in accepted.out
+    assert "restart the managers, gates and services" in accepted.out
+    assert run("doctor").code == 0
+    again = run("submit", "charge", "--key", "kept", "--json").json
+    assert again["job"]["id"] == kept["job"]["id"]
+    assert run("submit", "charge", "--key", "lost").out.startswith("created")

@@ -1,6 +1,7 @@
 """The engine `http://`: which managers it asks, what it concludes from a failure, and that nothing is done twice or undone."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,14 +27,27 @@ from onejob.conformance.world import expect, list_facts
 from onejob.core.command import Command
 from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpKey
-from onejob.core.replies import AnyReply, Cancelled, Created, Defect, Found, KeyHeld, KeySettled, Refused, UsageFound
+from onejob.core.replies import (
+    AnyReply,
+    Cancelled,
+    Created,
+    Defect,
+    Found,
+    KeyHeld,
+    KeySettled,
+    Refused,
+    Replayed,
+    UsageFound,
+)
 from onejob.core.work import Cancel
 from onejob.engine import Durability, Engine, GateSettings, ListJobs, OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.engines.sqlite import SqliteEngine
+from onejob.engines.sqlite.backup import accept_loss
 from onejob.errors import Invalid, PartlyDone, StoreRefused, Unavailable, Unknown
+from onejob.manager import ledger as manager_ledger
 from onejob.manager import server as manager_server
 from onejob.wire.codec import WireCodec
 from tests.support.managers import OLDER_CODEC, SUITE_CODEC, open_remote, running_manager
@@ -119,6 +133,77 @@ async def test_a_request_for_another_ledger_is_not_executed() -> None:
         with pytest.raises(Unavailable, match="another"):
             await engine.execute([submit()])
         assert not store.facts[Kind.JOB]
+
+
+async def test_a_manager_whose_store_was_rolled_back_is_refused(tmp_path: Path) -> None:
+    """The whole folder is put back, with the mark beside the file, so that only the gate can notice."""
+    async with AsyncExitStack() as stack:
+        folder, copy = tmp_path / "store", tmp_path / "copy"
+        folder.mkdir()
+        async with running_manager(await SqliteEngine.open(str(folder / "onejob.db"))) as url:
+            relay = await stack.enter_async_context(running_relay(url))
+            engine = await stack.enter_async_context(opened(relay.url))
+            kept = (await expect(engine, submit("kept"), Created)).job
+            shutil.copytree(folder, copy)
+            for key in ("lost", "too"):
+                await expect(engine, submit(key), Created)
+        older = await SqliteEngine.open(str(copy / "onejob.db"))
+        relay.redirect(await stack.enter_async_context(running_manager(older)))
+        for key in ("lost", "kept", "new"):
+            with pytest.raises(
+                Unavailable, match=r"rolled back: it has 1 commits, and this process has seen 3.*--accept-loss"
+            ):
+                await engine.execute([submit(key)])
+        assert engine.info.managers[0].state == "refused"
+        assert [job.key for job in await list_facts(older, Kind.JOB)] == ["kept"]
+        relay.redirect(
+            await stack.enter_async_context(running_manager(await SqliteEngine.open(str(folder / "onejob.db"))))
+        )
+        await engine.peers.look_around()
+        assert (await expect(engine, submit("kept"), Replayed)).job == kept
+        await expect(engine, submit("lost"), Replayed)
+
+
+async def test_a_store_whose_loss_was_accepted_is_another_ledger_to_its_gates(tmp_path: Path) -> None:
+    path = str(tmp_path / "onejob.db")
+    async with AsyncExitStack() as stack:
+        async with running_manager(await SqliteEngine.open(path)) as url:
+            relay = await stack.enter_async_context(running_relay(url))
+            engine = await stack.enter_async_context(opened(relay.url))
+            await expect(engine, submit(), Created)
+        accept_loss(path)
+        relay.redirect(await stack.enter_async_context(running_manager(await SqliteEngine.open(path))))
+        with pytest.raises(Unavailable, match="its ledger is"):
+            await engine.execute([submit()])
+        restarted = await stack.enter_async_context(opened(relay.url))
+        await expect(restarted, submit(), Replayed)
+
+
+async def test_commits_of_other_managers_are_no_rollback(tmp_path: Path) -> None:
+    """Two managers of one file, used in turn: each counts what the other has committed."""
+    path = str(tmp_path / "onejob.db")
+    async with (
+        running_manager(await SqliteEngine.open(path)) as first,
+        running_manager(await SqliteEngine.open(path)) as second,
+        opened(first, second) as engine,
+    ):
+        for n in range(6):
+            await expect(engine, submit(f"k{n}"), Created)
+            for manager in engine.peers.managers:
+                manager.tie_break = 1 - manager.tie_break
+            await engine.peers.look_around()
+            assert [manager.state for manager in engine.info.managers] == ["reached", "reached"]
+            assert engine.info.generation == n + 1
+
+
+async def test_a_manager_of_the_version_before_tells_its_generation_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryEngine()
+    store.info = replace(store.info, generation=7)
+    monkeypatch.setattr(manager_ledger, "WIRE_VERSION", 1)
+    async with running_manager(store) as url, opened(url) as engine:
+        await expect(engine, submit(), Created)
+        assert engine.info.managers[0].version == 1
+        assert engine.info.generation == 0
 
 
 async def test_a_manager_of_lower_durability_is_refused_by_name() -> None:

@@ -1,8 +1,10 @@
 """A file is moved, replaced or emptied under an open engine, which then refuses instead of answering wrongly."""
 
+import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Found, Replayed
 from onejob.engines.sqlite import SqliteEngine
+from onejob.engines.sqlite.backup import accept_loss
 from onejob.errors import StoreRefused, Unavailable
 from tests.support.sqlite_files import RawConnection, exists, read_content, write_content
 
@@ -22,6 +25,13 @@ from tests.support.sqlite_files import RawConnection, exists, read_content, writ
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "onejob.db")
+
+
+def crashed_copy(path: str) -> str:
+    """A copy of a store as a process leaves it that was killed: with its journal."""
+    for suffix in ("", "-wal", "-turn"):
+        shutil.copy(path + suffix, path + ".copy" + suffix)
+    return path + ".copy"
 
 
 @pytest.fixture
@@ -136,7 +146,7 @@ async def test_another_ledger_in_its_place_is_refused(engine: SqliteEngine, path
     await again.aclose()
 
 
-async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_served_by_the_next(
+async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_by_the_next(
     engine: SqliteEngine, path: str
 ) -> None:
     created = await expect(engine, submit(), Created)
@@ -147,13 +157,78 @@ async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_
         os.remove(path + suffix)
     os.replace(path + ".backup", path)
     for command in (submit("later"), LookUpJob(tenant=TENANT, job_id=created.job.id)) * 2:
-        with pytest.raises(Unavailable, match=r"replaced|is an older copy: it has 1 commits, .* seen 2.* restart"):
+        with pytest.raises(
+            Unavailable, match=r"replaced|is an older copy: it has 1 commits, .* seen 2.* --accept-loss"
+        ):
             await engine.execute([command])
     await engine.aclose()
-    restarted = await SqliteEngine.open(path, clock=FakeClock())
-    assert (await expect(restarted, submit(), Replayed)).job == created.job
-    await expect(restarted, submit("later"), Created)
-    await restarted.aclose()
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=r"lacks its last 1 acknowledged commits.* older copy.* --accept-loss"):
+            await SqliteEngine.open(path, clock=FakeClock())
+
+
+@pytest.mark.parametrize("cut", ["the last commit", "all"])
+async def test_a_journal_cut_below_acknowledged_commits_is_refused_until_it_is_put_back(
+    engine: SqliteEngine, path: str, cut: str
+) -> None:
+    jobs, ends = [], []
+    for key in ("a", "b", "c"):
+        jobs.append((await expect(engine, submit(key), Created)).job)
+        ends.append(os.stat(path + "-wal").st_size)
+    copy = crashed_copy(path)
+    await engine.aclose()
+    journal = read_content(copy + "-wal")
+    kept = journal[: ends[-2]] if cut == "the last commit" else b""
+    write_content(copy + "-wal", kept)
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=r"acknowledged commits: its journal was cut off|without its journal"):
+            await SqliteEngine.open(copy, clock=FakeClock())
+        assert read_content(copy + "-wal") == kept  # what is left is evidence
+    write_content(copy + "-wal", journal)
+    again = await SqliteEngine.open(copy, clock=FakeClock())
+    for key, job in zip("abc", jobs, strict=True):
+        assert (await expect(again, submit(key), Replayed)).job == job
+    await again.aclose()
+
+
+async def test_an_accepted_loss_makes_the_store_another_ledger(engine: SqliteEngine, path: str) -> None:
+    created = await expect(engine, submit("a"), Created)
+    end = os.stat(path + "-wal").st_size
+    await expect(engine, submit("b"), Created)
+    copy, lossy = crashed_copy(path), engine.info
+    await engine.aclose()
+    os.truncate(copy + "-wal", end)
+    result = accept_loss(copy)
+    assert result.commits_lost == 1
+    assert result.store.ledger_id != lossy.ledger_id
+    served = await SqliteEngine.open(copy, clock=FakeClock())
+    assert served.info.ledger_id == result.store.ledger_id
+    assert (await expect(served, submit("a"), Replayed)).job == created.job
+    await expect(served, submit("b"), Created)
+    await served.aclose()
+    # The new ledger is watched like every other.
+    assert accept_loss(copy).commits_lost == 0
+
+
+async def test_the_loss_of_a_store_that_is_open_is_not_accepted(engine: SqliteEngine, path: str) -> None:
+    await expect(engine, submit(), Created)
+    code = "import sys; from onejob.engines.sqlite.backup import accept_loss; accept_loss(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", code, path], check=False, capture_output=True, text=True)
+    assert "is open in another process" in ran.stderr
+    await expect(engine, submit(), Replayed)
+
+
+async def test_a_file_that_was_removed_is_not_created_again(engine: SqliteEngine, path: str) -> None:
+    await engine.aclose()
+    os.remove(path)
+    engine = await SqliteEngine.open(path)  # nothing was ever acknowledged there
+    await expect(engine, submit(), Created)
+    await engine.aclose()
+    os.remove(path)
+    for attempt in (SqliteEngine.open(path), asyncio.to_thread(accept_loss, path)):
+        with pytest.raises(StoreRefused, match=r"is missing, but 1 commits were acknowledged.*remove .*-turn"):
+            await attempt
+    assert not exists(path)
 
 
 async def test_a_file_that_is_put_back_is_served_again(engine: SqliteEngine, path: str) -> None:

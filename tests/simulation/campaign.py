@@ -23,7 +23,7 @@ FAILURES_SHOWN_MAX = 10
 # Counters of the report: injected faults, and events that a good campaign has met often.
 FAULTS = (
     "unavailable", "request_lost", "reply_lost", "late", "slow", "wire_lost", "hang_up",
-    "crash", "roll", "pause", "back", "forward",
+    "crash", "roll", "pause", "back", "forward", "roll_back",
 )  # fmt: skip
 EVENTS = (
     "expired", "re-created", "take-overs", "abandoned", "retained", "evicted", "version conflict", "numbers",

@@ -12,6 +12,7 @@ from onejob.core.batch import OptimisticInsert
 from onejob.core.facts import Kind
 from onejob.core.submit import Submit
 from onejob.engines.batcher import Batcher
+from onejob.engines.sqlite import schema
 from onejob.engines.sqlite.insert_fast import DateGuard
 from onejob.errors import Unavailable, Unknown
 from onejob.ids import SeededIds
@@ -111,6 +112,13 @@ def insert_fast_replaces_what_exists() -> Iterator[Components]:
             return [entry for entry in super().assumed_absent(decided) if entry[0] is not Kind.RECORD]
 
     yield with_components(engine=Upserting)
+
+
+@mutant
+def store_that_was_rolled_back_is_served() -> Iterator[Components]:
+    """Ours: an older copy in the place of the store was logged as an error, and served."""
+    with patch.object(schema, "count_missing_commits", lambda mark, ledger: 0):
+        yield Components()
 
 
 @mutant

@@ -47,7 +47,7 @@ class Op(Struct, frozen=True, omit_defaults=True):
 
 
 class Faults(Struct, frozen=True, omit_defaults=True):
-    """Probabilities per operation; crash, roll, pause, back and forward are rates per second."""
+    """Probabilities per operation; crash, roll, pause, back, forward and roll_back are rates per second."""
 
     unavailable: float = 0.0
     request_lost: float = 0.0  # Unknown, not executed
@@ -62,6 +62,7 @@ class Faults(Struct, frozen=True, omit_defaults=True):
     back: float = 0.0  # the store's clock steps back
     forward: float = 0.0
     drift: float = 0.0  # of the processes' monotonic clocks
+    roll_back: float = 0.0  # an older copy of the store is put in its place, and the newest back after a while
 
 
 class Plan(Struct, frozen=True, omit_defaults=True):
@@ -129,6 +130,8 @@ FAULT_WEIGHT_MAX = {
     "forward": 0.2,
     "drift": 0.001,
 }
+ROLL_BACK_WEIGHT_MAX = 1.0
+ROLL_BACK_PROBABILITY = 0.2
 # These weaken what can be checked, so few seeds have them.
 FAULT_PROBABILITY = {"forward": 0.08, "drift": 0.15, "back": 0.2, "roll": 0.25}
 
@@ -155,7 +158,7 @@ def draw_plan(seed: int) -> Plan:
     return Plan(
         seed,
         (*clients, *other_clients, *workers),
-        _draw_faults(rng),
+        _draw_faults(rng, seed),
         keys=keys,
         keys_without_job=pick([0, 0, 0, 1]) if keys > 1 else 0,
         has_sequenced_key=sequenced,
@@ -215,13 +218,16 @@ def _draw_verb_weights(rng: Random) -> dict[Verb, int]:
     return verbs
 
 
-def _draw_faults(rng: Random) -> Faults:
+def _draw_faults(rng: Random, seed: int) -> Faults:
     drawn: dict[str, Any] = {}
     for name, weight_max in FAULT_WEIGHT_MAX.items():
         is_on = rng.random() < FAULT_PROBABILITY.get(name, 0.4)
         weight = rng.random()
         if is_on:
             drawn[name] = round(weight_max * max(weight, 0.1), 5)
+    own = Random(f"roll back {seed}")  # so that other plans stay the same
+    if own.random() < ROLL_BACK_PROBABILITY:
+        drawn["roll_back"] = round(ROLL_BACK_WEIGHT_MAX * max(own.random(), 0.1), 5)
     return Faults(**drawn)
 
 

@@ -26,11 +26,14 @@ from .model_state import ModelKey
 from .plan import Op, Plan, Verb
 from .process import Components, Process
 from .reply_checks import ReplyChecker
+from .store import Snapshot
 from .usage_model import ModelPolicy
 
 RECOVERY_SECONDS_MAX = 600.0  # of virtual time, in which every call must be answered
 _FAULT_INTERVAL_SECONDS = 0.25
 _RECEIPT_SECONDS_MAX = 5.0  # plans whose gates remember a receipt for longer are not checked for what is left
+_ROLLED_BACK_SECONDS_MAX = 1.0
+_SNAPSHOTS_MAX = 8
 _JUMP_MS_MAX = 3000
 _JUMPS_MAX = 3
 SEQUENCED_CLIENT_ID = "seq"
@@ -69,6 +72,9 @@ class Simulation:
         self.reply_checker = ReplyChecker(self.commit_checker, self.store)
         self.reply_checker.slack_ms = 20 if plan.faults.drift else 0
         self._rng = rng("world")
+        self._roll_back_rng = rng("roll back")
+        self._snapshots: list[Snapshot] = []  # older ones first
+        self._newest: Snapshot | None = None  # of the store, while an older one is in its place
         self._components = components
         self._processes: list[Process] = []
         self._closing: list[Process] = []
@@ -178,11 +184,32 @@ class Simulation:
         while True:
             await asyncio.sleep(_FAULT_INTERVAL_SECONDS)
             self._check_memory_bound()
+            if self.plan.faults.roll_back:
+                self._roll_back_sometimes()
             for fault, inject in faults.items():
                 if self._rng.random() < getattr(self.plan.faults, fault) * _FAULT_INTERVAL_SECONDS:
                     self.counts[fault] += 1
                     self.record_event(fault)
                     inject(self._rng.randrange(len(self._processes)))
+
+    def _roll_back_sometimes(self) -> None:
+        rng = self._roll_back_rng
+        if self._newest is not None:
+            return
+        self._snapshots = [*self._snapshots, self.store.take_snapshot()][-_SNAPSHOTS_MAX:]
+        if rng.random() < self.plan.faults.roll_back * _FAULT_INTERVAL_SECONDS:
+            older = rng.choice(self._snapshots)
+            if older.generation < self.store.generation:
+                self.counts["roll_back"] += 1
+                self.record_event("roll_back")
+                self._newest = self.store.take_snapshot()
+                self.store.put_back(older)
+                self.loop.call_later(_ROLLED_BACK_SECONDS_MAX * rng.random(), self._put_newest_back)
+
+    def _put_newest_back(self) -> None:
+        if self._newest is not None:
+            self.store.put_back(self._newest)
+            self._newest = None
 
     def _check_memory_bound(self) -> None:
         for process in self._processes:
@@ -230,6 +257,7 @@ class Simulation:
     def _stop_faults(self) -> None:
         assert self._fault_injector is not None
         self._fault_injector.cancel()
+        self._put_newest_back()
         self.store.stop_faults()
         self.client_timeout_seconds = RECOVERY_SECONDS_MAX
         for n, process in enumerate(self._processes):

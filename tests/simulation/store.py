@@ -5,6 +5,9 @@ commits them only if all of that is unchanged: facts are immutable values, so th
 refuses a decision that is older than a committed one about the same fact: reads leave no timestamp, and without this check a
 slow `forget` could end a window in the past.
 
+It counts its commits, and notes their number where an older copy of the facts does not change it, as the SQLite engine does
+(`schema.py`). Every engine compares both with the rule of that engine, and refuses a store that was rolled back.
+
 In some plans an engine decides new facts without loading anything, as the SQLite engine does (`insert_fast.py`): the store
 then commits only if all of them are absent, and the date is checked by the `DateGuard` of that engine.
 """
@@ -24,6 +27,7 @@ from onejob.core.replies import AnyReply
 from onejob.core.sequence import SubmitSequence
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
+from onejob.engines.sqlite import schema
 from onejob.engines.sqlite.insert_fast import DateGuard
 from onejob.errors import Unavailable, Unknown
 
@@ -49,6 +53,14 @@ class Proposal(NamedTuple):
     made_at: float  # when, on a clock that never jumps
     writer: "Writer | None" = None  # of an engine that inserts without loading
     loads_nothing: bool = False
+
+
+class Snapshot(NamedTuple):
+    """A copy of the store."""
+
+    generation: int
+    tables: list[dict[bytes, Any]]
+    attachments: dict[tuple[bytes, AttachmentKind, int], Attachment]
 
 
 class Writer:
@@ -78,6 +90,7 @@ class SimStore:
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.attachments: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
         self.generation = 0  # how often it was changed
+        self.mark = 0  # the highest generation that was ever reached
         self.failed_commands: dict[bytes, float] = {}  # commands that failed, and when
         self._last_decided_at: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
@@ -105,9 +118,23 @@ class SimStore:
             return self.plan.slow_max * self.rng.random()
         return self.plan.latency * (0.5 + self.rng.random())
 
+    def take_snapshot(self) -> Snapshot:
+        return Snapshot(self.generation, [dict(table) for table in self.tables], dict(self.attachments))
+
+    def put_back(self, copy: Snapshot) -> None:
+        self.generation = copy.generation
+        for table, facts in zip(self.tables, copy.tables, strict=True):
+            table.clear()
+            table.update(facts)
+        self.attachments = dict(copy.attachments)
+
+    def is_rolled_back(self) -> bool:
+        mark, found = (schema.LedgerState("simulated", n) for n in (self.mark, self.generation))
+        return schema.count_missing_commits(mark, found) > 0
+
     def commit(self, proposal: Proposal) -> bool:
         """Commit all or nothing; False if something that was read has changed."""
-        if not self.is_still_valid(proposal):
+        if self.is_rolled_back() or not self.is_still_valid(proposal):
             self.counts["version conflict"] += 1
             return False
         for kind, id, _ in proposal.read_set:
@@ -120,6 +147,7 @@ class SimStore:
 
     def _advance_generation(self, proposal: Proposal) -> None:
         self.generation += 1
+        self.mark = max(self.mark, self.generation)
         writer = proposal.writer
         if writer is not None:
             generations, has_deletes = self.generation - writer.generation, bool(proposal.changes.deletes)
@@ -210,7 +238,7 @@ class SimEngine(EngineBase):
     async def scan(self, query: Query[T], /) -> Page[T]:
         """A page may be outdated when it arrives; no decision relies on it."""
         store = self.store
-        if store.fault_occurs("unavailable"):
+        if store.fault_occurs("unavailable") or store.is_rolled_back():
             raise Unavailable("the store is unavailable")
         found = list(store.reader._run_query(query))
         await self._network_delay()
@@ -224,7 +252,7 @@ class SimEngine(EngineBase):
 
     async def _execute(self, commands: Sequence[Command[Any]]) -> Sequence[AnyReply]:
         store = self.store
-        if store.fault_occurs("unavailable"):
+        if store.fault_occurs("unavailable") or store.is_rolled_back():
             await self._network_delay()
             raise Unavailable("the store is unavailable")
         footprints = [command.footprint for command in commands]

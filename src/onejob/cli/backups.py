@@ -42,7 +42,12 @@ class RestoreOut(Struct, frozen=True, rename="camel"):
     commits_lost: int | None  # None: the replaced store is not the one that was backed up
 
 
-def run(options: Namespace, url: str) -> BackupOut | RestoreOut:
+class AcceptedLossOut(Struct, frozen=True, rename="camel"):
+    store: StoreOut
+    commits_lost: int
+
+
+def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
     store = _checked_store(url)
     if options.command == "backup":
         progress = _CopyProgress()
@@ -51,15 +56,26 @@ def run(options: Namespace, url: str) -> BackupOut | RestoreOut:
         finally:
             progress.clear()
         return BackupOut(_store_out(options.file, made))
+    if options.accept_loss == (options.file is not None):
+        raise Invalid("file", "name the file of a backup, or keep what is left of the store with --accept-loss")
+    if options.accept_loss:
+        accepted = backup.accept_loss(store)
+        return AcceptedLossOut(_store_out(store, accepted.store), accepted.commits_lost)
     done = backup.restore(options.file, store)
     replaced = None if done.replaced is None else _store_out(done.set_aside, done.replaced)
     return RestoreOut(_store_out(store, done.restored), replaced, done.set_aside or None, done.commits_lost)
 
 
-def render(screen: Screen, response: BackupOut | RestoreOut) -> str:
+def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -> str:
     if isinstance(response, BackupOut):
         copy = response.backup
         return "\n".join([f"backed up to {screen.paint('bold', sanitize(copy.file))}", *_store_lines(screen, copy)])
+    if isinstance(response, AcceptedLossOut):
+        store, lost = response.store, response.commits_lost
+        lines = [f"the loss is accepted: {screen.paint('bold', sanitize(store.file))}", *_store_lines(screen, store)]
+        if lost:
+            lines += [screen.paint("yellow", f"{lost} acknowledged commits are not in it")]
+        return "\n".join([*lines, *_new_ledger_lines(screen, store)])
     restored, replaced = response.restored, response.replaced
     lines = [f"restored {screen.paint('bold', sanitize(restored.file))}", *_store_lines(screen, restored)]
     if replaced is not None:
@@ -68,15 +84,16 @@ def render(screen: Screen, response: BackupOut | RestoreOut) -> str:
         lines += [f"which is now at {sanitize(response.set_aside)}"]
     if response.commits_lost:
         lines += [screen.paint("yellow", f"{response.commits_lost} later commits are not in it")]
-    since = "ever" if restored.last_change_at is None else f"after {screen.time(restored.last_change_at)}"
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"Keys that were first used {since} are not known here: sent again, they make new jobs.",
-            "It is a new ledger: restart the managers, gates and services that have served the old one. See docs/backup.md.",
-        ]
-    )
+    return "\n".join([*lines, *_new_ledger_lines(screen, restored)])
+
+
+def _new_ledger_lines(screen: Screen, store: StoreOut) -> list[str]:
+    since = "ever" if store.last_change_at is None else f"after {screen.time(store.last_change_at)}"
+    return [
+        "",
+        f"Keys that were first used {since} are not known here: sent again, they make new jobs.",
+        "It is a new ledger: restart the managers, gates and services that have served the old one. See docs/backup.md.",
+    ]
 
 
 def _checked_store(url: str) -> str:

@@ -26,7 +26,7 @@ from onejob.settings import CliSettings
 
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from .doctor_postgres import check_postgres
-from .doctor_sqlite import check_file, check_folder
+from .doctor_sqlite import check_file, check_folder, check_missing_file
 from .findings import (
     CheckStatus,
     Examination,
@@ -191,7 +191,7 @@ def check_sqlite_store(file: Path) -> Iterator[Finding]:
     if file.exists():
         yield from check_file(file)
     else:
-        yield warn("store", f"there is none at {file} yet", "`onejob serve` or a submission creates it")
+        yield check_missing_file(file)
 
 
 async def _probe_engine(url: str) -> tuple[Durability, int, str]:

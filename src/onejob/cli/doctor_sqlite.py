@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from onejob.clock import SystemClock
-from onejob.engines.sqlite.schema import SqliteDiagnostics, diagnose
+from onejob.engines.sqlite.schema import SqliteDiagnostics, diagnose, refuse_emptied
 from onejob.errors import OnejobError
 
 from .findings import Finding, fail, ok, warn
@@ -52,6 +52,14 @@ def check_file(file: Path) -> Iterator[Finding]:
         yield _check_commits(diagnostics)
         yield _check_journal_mode(diagnostics)
         yield _check_wal_size(diagnostics)
+
+
+def check_missing_file(file: Path) -> Finding:
+    try:
+        refuse_emptied(str(file))
+    except OnejobError as error:
+        return fail("store", str(error))
+    return warn("store", f"there is none at {file} yet", "`onejob serve` or a submission creates it")
 
 
 def _check_folder_permissions(folder: Path) -> Finding:
@@ -170,7 +178,8 @@ def _check_commits(diagnostics: SqliteDiagnostics) -> Finding:
             "commits",
             f"the last {diagnostics.commits_missing} acknowledged ones are missing: the journal was cut off, or this is "
             "an older copy",
-            "restore the newest file and journal; starting without them makes new jobs for the keys they had",
+            "put the newest file and journal back; `onejob restore --accept-loss` serves the store without them, as a new "
+            "ledger, and makes new jobs for the keys they had",
         )
     return ok("commits", "all that were acknowledged are there")
 

@@ -745,7 +745,12 @@ def _add_backup_commands(commands: Subparsers) -> None:
         "Put a backup in the place of a SQLite store that nobody uses; the old store is moved aside.",
         "onejob restore onejob-2030-01-31.db --engine sqlite:///onejob.db",
     )
-    restore.add_argument("file", metavar="FILE", help="a file that `onejob backup` made")
+    restore.add_argument("file", nargs="?", metavar="FILE", help="a file that `onejob backup` made")
+    restore.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="instead of a FILE: serve a store that lacks acknowledged commits as it is, as a new ledger",
+    )
     for command in (backup, restore):
         target = command.add_argument_group(TARGET_GROUP)
         target.add_argument("--engine", metavar="URL", help=_ENGINE_HELP)

@@ -11,6 +11,7 @@ from onejob.core.identity import created_ms
 from onejob.core.maintenance import due_sort_key
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
+    CountCommits,
     CountJobs,
     CountKeys,
     CountReadyJobs,
@@ -101,6 +102,17 @@ class QueryRules:
         for tenant, number in ((TENANT, 3), (OTHER, 2), ("none", 0), (None, 5)):
             page = await world.engine.scan(CountKeys(tenant=tenant))
             assert (page.items, page.more) == ([number], False)
+
+    async def test_commits_are_counted_by_all_engines_on_a_store_or_by_none(self, world: World) -> None:
+        other = await world.open_another()
+        counts = []
+        for engine in (world.engine, other, world.engine):
+            await store_facts(engine, [a_job()])
+            (before,), (after,) = [list((await one.scan(CountCommits())).items) or [0] for one in (engine, other)]
+            assert before == after >= engine.info.generation
+            assert bool(engine.info.generation) <= bool(after)
+            counts.append(after)
+        assert counts == sorted(set(counts)) or counts == [0, 0, 0]
 
     async def test_waiting_jobs_are_counted_with_the_age_of_the_oldest(self, world: World) -> None:
         now = await read_time(world.engine)

@@ -27,6 +27,7 @@ from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
 from onejob.core.submit import JobSpec, Submit
 from onejob.engine import (
+    CountCommits,
     CountJobs,
     CountKeys,
     CountLiveKeys,
@@ -263,6 +264,7 @@ def every_query(job_id: bytes) -> list[Query[Any]]:
         CountKeys(),
         CountKeys(tenant=TENANT),
         CountLiveKeys(),
+        CountCommits(),
         *(ListFacts(tenant=TENANT, kind=kind) for kind in Kind),
         *(ListAttachments(tenant=TENANT, job_id=job_id, kind=kind) for kind in AttachmentKind),
         *(ListDueFacts(kind=kind) for kind in (Kind.RECORD, Kind.JOB, Kind.STREAM, Kind.POLICY)),

@@ -18,6 +18,7 @@ from onejob.core.maintenance import DUE_FIELDS
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
     Backlog,
+    CountCommits,
     CountJobs,
     CountKeys,
     CountLiveKeys,
@@ -94,16 +95,10 @@ def build_query(sql: SqlWriter, query: Query[Any], plan: ScanPlan) -> str:
             return f"SELECT count(*) FROM {sql.table('record')} {_in_tenant_range(sql, query.tenant)}"
         case CountLiveKeys():
             return _live_keys_sql(sql)
-        case ListFacts(kind=Kind.JOB):
-            return (
-                f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
-                "ORDER BY id"
-            )
+        case CountCommits():
+            return f"SELECT generation FROM {sql.table('ledger')}"
         case ListFacts():
-            return (
-                f"{select_from(sql, query.kind)} {_in_tenant_range(sql, query.tenant, query.after)} "
-                f"AND tenant = {sql.bind(query.tenant)} ORDER BY id"
-            )
+            return _facts_sql(sql, query)
         case ListAttachments():
             return _attachments_sql(sql, query)
         case ListInputs():
@@ -158,6 +153,18 @@ def _job_counts_sql(sql: SqlWriter, query: CountJobs) -> str:
     return (
         f"SELECT type, state, CAST(sum(count) AS bigint) FROM ({counted}) AS counted "
         "GROUP BY type, state ORDER BY sum(count) DESC, type, state"
+    )
+
+
+def _facts_sql(sql: SqlWriter, query: ListFacts) -> str:
+    if query.kind is Kind.JOB:
+        return (
+            f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "
+            "ORDER BY id"
+        )
+    return (
+        f"{select_from(sql, query.kind)} {_in_tenant_range(sql, query.tenant, query.after)} "
+        f"AND tenant = {sql.bind(query.tenant)} ORDER BY id"
     )
 
 
@@ -290,7 +297,7 @@ def _parse_rows(query: Query[Any], rows: Sequence[Any]) -> list[Any]:
             return [JobCount(type, JobState(state), count) for type, state, count in rows]
         case CountReadyJobs():
             return [ReadyCount(type, count, _oldest_at(id, run_at)) for type, count, id, run_at in rows]
-        case CountKeys():
+        case CountKeys() | CountCommits():
             return [count for (count,) in rows]
         case CountLiveKeys():
             return [LiveKeyCount(*row) for row in rows]

@@ -26,7 +26,7 @@ from onejob.core.replies import AnyReply, Conflict, KeySettled, Missing, PolicyF
 from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, GateSettings, ListFacts, Page, Query
+from onejob.engine import CountCommits, Engine, GateSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
@@ -68,6 +68,7 @@ from onejob.wire.messages import (
     NotUnderstood,
     TokenGrant,
     TokenRequest,
+    add_generation,
 )
 
 from .gate_keys import GateKeys
@@ -153,7 +154,8 @@ class ManagerIdempotencyLedger:
             handler = self._handlers.get(request.path)
             if handler is None:
                 raise RequestError(STATUS_NOT_FOUND, f"a manager has no {request.path}")
-            return _result(await handler(request.body, key, version), key)
+            result = await handler(request.body, key, version)
+            return _result(add_generation(self._engine.info.generation, result, version), key)
         except RequestError as error:
             return _failure(error.status, str(error))
         except Malformed as error:
@@ -233,7 +235,11 @@ class ManagerIdempotencyLedger:
         gate: HelloRequest = decode_struct(body, HelloRequest)
         if gate.newest < WIRE_VERSION_OLDEST or gate.oldest > WIRE_VERSION:
             raise RequestError(STATUS_OTHER_VERSION, _version_message(f"{gate.oldest} to {gate.newest}"))
-        stored = await self._batcher.execute([LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)])
+        # The scan goes past the batcher, which may share a page that was read before: every commit until now must be counted.
+        read_settings = LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)
+        stored, commits = await asyncio.gather(
+            self._batcher.execute([read_settings]), self._engine.scan(CountCommits())
+        )
         info = self._engine.info
         return encode_struct(
             Hello(
@@ -250,6 +256,7 @@ class ManagerIdempotencyLedger:
                 settings=stored[0].policy.body if isinstance(stored[0], PolicyFound) else b"",
                 window_ms=info.window_ms,
                 erasure_ms=info.erasure_ms,
+                generation=commits.items[0] if commits.items else None,
             )
         )
 

@@ -29,6 +29,7 @@ from onejob.core.facts import KINDS, Attachment, Job, Kind
 from onejob.core.replies import AnyReply, Defect
 from onejob.engine import (
     Backlog,
+    CountCommits,
     CountJobs,
     CountKeys,
     CountLiveKeys,
@@ -68,7 +69,7 @@ COMMANDS: Final[tuple[type[Struct], ...]] = (
 )  # fmt: skip
 QUERIES: Final[tuple[type[Struct], ...]] = (
     ListJobs, ListFacts, ListAttachments, ListDueFacts, ListReadyJobs, ListBacklogs, ListInputs, ListLeasedJobs,
-    CountJobs, CountReadyJobs, CountKeys, CountLiveKeys,
+    CountJobs, CountReadyJobs, CountKeys, CountLiveKeys, CountCommits,
 )  # fmt: skip
 REPLIES: Final[tuple[type[Struct], ...]] = replies.AnyReply.__args__
 # Replies that are newer than version 1, with the version that has them: an older gate gets a `Defect` instead.
@@ -196,7 +197,7 @@ def _item_type(query: Query[Any]) -> Any:
             return JobCount
         case CountReadyJobs():
             return ReadyCount
-        case CountKeys():
+        case CountKeys() | CountCommits():
             return int
         case CountLiveKeys():
             return LiveKeyCount

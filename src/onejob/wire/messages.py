@@ -6,8 +6,9 @@ from msgspec import Struct
 
 from onejob.engine import Durability, GateSettings
 
-WIRE_VERSION: Final = 1
-WIRE_VERSION_OLDEST: Final = 1  # the version before, once there is one
+WIRE_VERSION: Final = 2
+WIRE_VERSION_OLDEST: Final = 1  # the version before
+GENERATIONS_SINCE: Final = 2  # from this version on, a result begins with the generation of the store
 
 VERSION_HEADER: Final = b"onejob-wire"
 LEDGER_HEADER: Final = b"onejob-ledger"
@@ -19,6 +20,8 @@ SILENCE_SECONDS_MAX: Final = 2.0
 BODY_BYTES_MAX: Final = 64 << 20
 SITE_BODY_BYTES_MAX: Final = 8 << 20  # of the requests of another data centre
 
+_GENERATION_BYTES: Final = 8
+
 STATUS_OK: Final = 200
 STATUS_BAD_REQUEST: Final = 400
 STATUS_UNAUTHORIZED: Final = 401
@@ -27,6 +30,17 @@ STATUS_NOT_FOUND: Final = 404
 STATUS_OTHER_LEDGER: Final = 409
 STATUS_OTHER_VERSION: Final = 426
 STATUS_UNAVAILABLE: Final = 503
+
+
+def add_generation(generation: int, result: bytes, version: int) -> bytes:
+    """A result with the number of commits that the manager knows, for gates that understand it."""
+    return generation.to_bytes(_GENERATION_BYTES) + result if version >= GENERATIONS_SINCE else result
+
+
+def split_generation(result: bytes, version: int) -> tuple[int, bytes]:
+    if version < GENERATIONS_SINCE:
+        return 0, result
+    return int.from_bytes(result[:_GENERATION_BYTES]), result[_GENERATION_BYTES:]
 
 
 class HelloRequest(Struct, frozen=True):
@@ -52,6 +66,7 @@ class Hello(Struct, frozen=True, kw_only=True):
     settings: bytes  # of the ledger, as they are stored (core/ledger_settings.py)
     window_ms: int  # how long a key is remembered if nobody says otherwise
     erasure_ms: int = 0  # how long a purge takes to remove bytes from the store's own history
+    generation: int | None = None  # how many commits the store has now; None: it does not count them
 
 
 class Failure(Struct, frozen=True):

@@ -40,6 +40,7 @@ from onejob.wire.messages import (
     NotUnderstood,
     TokenGrant,
     TokenRequest,
+    split_generation,
 )
 
 from .peers import Manager, ManagerRefused, Peers
@@ -109,6 +110,7 @@ class RemoteEngine(EngineBase):
             ledger_id=agreed.hello.ledger_id,
             durability=agreed.hello.durability,
             durability_warning=agreed.hello.durability_warning,
+            generation=self.peers.generation,
             write_lanes=WRITE_LANES,
             batch_max=agreed.hello.batch_max,
             lane_batch_min=agreed.hello.batch_max,  # each request costs a turn of both processes
@@ -274,6 +276,7 @@ class RemoteEngine(EngineBase):
         except NotSent as error:
             manager.note_lost(str(error))
             raise
+        version = manager.version
         try:
             answer = await connection.request(path, headers, body)
         except RequestRefused as error:
@@ -284,6 +287,8 @@ class RemoteEngine(EngineBase):
                 raise TenantRefused(f"nothing was done: {error}") from error
             raise self.peers.refusal(manager, error) from error
         self.peers.give_back(manager, connection)
+        generation, answer = split_generation(answer, version)
+        self.peers.note_generation(generation)
         return answer
 
     def _latest_store_time(self) -> int:
@@ -324,19 +329,19 @@ class RemoteEngine(EngineBase):
     async def _watch_managers(self) -> None:
         """Find managers that are back, and learn of those that differ, before a batch meets them."""
         silent_for = 0.0
+        logged = {manager.url: manager.info().state for manager in self.peers.managers}
         while True:
             await asyncio.sleep(VISIT_LOST_SECONDS)
             silent_for += VISIT_LOST_SECONDS
             if silent_for < VISIT_ALL_SECONDS and all(manager.is_reached for manager in self.peers.managers):
                 continue
             silent_for = 0.0
-            before = {manager.url: manager.info() for manager in self.peers.managers}
             await self.peers.look_around()
             for manager in self.peers.managers:
-                if manager.info().state != before[manager.url].state:
-                    log.warning(
-                        "manager %s is %s: %s", manager.url, manager.info().state, manager.reason or "it answers"
-                    )
+                state = manager.info().state
+                if state != logged[manager.url]:
+                    logged[manager.url] = state
+                    log.warning("manager %s is %s: %s", manager.url, state, manager.reason or "it answers")
 
     async def _listen(self) -> None:
         """Hear of settled records from the nearest manager. Polling finds them too, so gaps do no harm."""

@@ -2,6 +2,10 @@
 
 All managers of a gate must own the same ledger with the same settings and the same durability. The first contact
 decides; whoever differs from it is refused by name and never asked, until it says otherwise.
+
+A store counts its commits, and each answer says how many the manager knows of. The hello says how many there are now: if they
+are fewer than this process knew before it asked, acknowledged commits are missing, and the manager is refused. Answers may
+overtake each other, so only a hello is compared.
 """
 
 import asyncio
@@ -121,6 +125,7 @@ class Peers:
         self.agreed: AgreedLedger | None = None
         self.settings = b""  # of the ledger, as a manager has last said
         self.clock_sample: StoreTimeSample | None = None
+        self.generation = 0  # the most commits of the store that an answer has shown
         self._gate_key = gate_key
         self._tls = tls
         self._monotonic = clock.monotonic
@@ -150,13 +155,14 @@ class Peers:
 
     async def say_hello(self, manager: Manager, connection: WireConnection) -> None:
         """Ask a manager who it is, and refuse it if it does not belong to the others."""
-        sent = self._monotonic()
+        sent, known_generation = self._monotonic(), self.generation
         try:
             request = encode_struct(HelloRequest(WIRE_VERSION_OLDEST, WIRE_VERSION))
             answer = await connection.request("/hello", self._authorization(), request)
             hello: Hello = decode_struct(answer, Hello)
             received = self._monotonic()
             self._check(manager, hello)
+            self._check_generation(hello, known_generation)
         except ManagerRefused as error:
             connection.close()
             manager.note_refused(str(error))
@@ -178,6 +184,9 @@ class Peers:
         manager.cost_ms = min(manager.cost_ms, (received - sent) * 1000 + _STORE_CROSSINGS * hello.store_ms)
         manager.note_reached()
         self.clock_sample = StoreTimeSample(hello.at, sent, received)
+
+    def note_generation(self, generation: int) -> None:
+        self.generation = max(self.generation, generation)
 
     def refusal(self, manager: Manager, error: RequestRefused) -> Exception:
         """What a failure that a manager answered with means for it."""
@@ -248,6 +257,17 @@ class Peers:
                 f"its settings differ from those of {url} ({_differences(hello.prescribed, known.prescribed)}); "
                 "configure all managers alike, then restart this process"
             )
+
+    def _check_generation(self, hello: Hello, known: int) -> None:
+        if hello.generation is None:
+            return  # a store that does not count, or an older manager
+        if hello.generation < known:
+            raise ManagerRefused(
+                f"its store was rolled back: it has {hello.generation} commits, and this process has seen {known}, so that "
+                "answered keys would be new; put the newest store back, or serve what is left as a new ledger "
+                "(`onejob restore --accept-loss`), then restart this process"
+            )
+        self.note_generation(hello.generation)
 
     def _authorization(self) -> HeaderLines:
         return ((b"authorization", b"Bearer " + self._gate_key.encode()),) if self._gate_key else ()

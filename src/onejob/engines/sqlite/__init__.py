@@ -7,7 +7,6 @@ new facts takes one statement (`insert_fast.py`).
 
 import asyncio
 import fcntl
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,7 +40,6 @@ from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 from . import insert_fast, queries, schema
 
 T = TypeVar("T")
-log = logging.getLogger("onejob")
 
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
@@ -121,10 +119,13 @@ class SqliteEngine(EngineBase):
             raise Unavailable(f"the engine on {self._path} is closed; open another")
         if any(command.writes for command in commands):
             prepared = self._prepare_insert(commands)
-            return await self._writer.call(self._translate_errors, self._write, commands, prepared)
-        replies = self.read_now(commands)
-        if replies is not None:
+            replies: list[AnyReply] = await self._writer.call(self._translate_errors, self._write, commands, prepared)
+            if self._ledger.generation != self.info.generation:
+                self.info = replace(self.info, generation=self._ledger.generation)
             return replies
+        found = self.read_now(commands)
+        if found is not None:
+            return found
         return await self._reader.call(self._translate_errors, self._read, commands)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
@@ -250,12 +251,7 @@ class SqliteEngine(EngineBase):
         mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
         if self._ledger.id:
             schema.refuse_other_ledger(self._path, ledger, self._ledger)
-        if missing := schema.count_missing_commits(mark, ledger):
-            log.error(
-                "%s lacks its last %d commits: its journal was cut off, or it is an older copy; keys of these commits "
-                "will make new jobs. Stop, and restore the newest file and journal if you have them",
-                self._path, missing,
-            )  # fmt: skip
+        schema.refuse_missing_commits(self._path, mark, ledger)
         if mark is None or mark.id != ledger.id:
             lock.write_note(schema.encode_mark(ledger))
         return ledger
@@ -346,6 +342,7 @@ def _describe(ledger: schema.LedgerState) -> EngineInfo:
     return EngineInfo(
         name="sqlite",
         ledger_id=ledger.id,
+        generation=ledger.generation,
         durability=Durability.DISK,
         update_lanes=UPDATE_LANES,
         synchronous_reads=True,

@@ -6,7 +6,8 @@ killed leaves `NAME.partial`, which the next one overwrites.
 
 A restore holds the locks of the store, so that nobody has it open. Before it moves anything it leaves a note (`-restore`): a
 store with that note is refused until a restore has come to its end. The restored store is another ledger, by its id, because
-it may have forgotten keys: a process that has served the old one, and every gate in front of it, notices.
+it may have forgotten keys: a process that has served the old one, and every gate in front of it, notices. A store that lacks
+acknowledged commits is refused until the loss is accepted, which makes it another ledger in the same way.
 """
 
 import errno
@@ -28,7 +29,6 @@ from onejob.core.facts import Kind
 from onejob.core.timestamps import to_utc
 from onejob.engines.codec import TABLES
 from onejob.errors import Invalid, OnejobError, StoreRefused, Unavailable
-from onejob.ids import new_ledger_id
 
 from . import FairFileLock, schema
 
@@ -68,6 +68,11 @@ class RestoreResult(Struct, frozen=True):
     replaced: StoreSummary | None  # None: there was none, or it could not be read
     set_aside: str  # where the replaced file is; empty: there was none
     commits_lost: int | None  # that the replaced store had and the backup has not; None: they cannot be compared
+
+
+class LossResult(Struct, frozen=True):
+    store: StoreSummary  # as it is now, with its new ledger id
+    commits_lost: int  # 0: none is known to be missing
 
 
 def back_up(source: str, target: str, *, force: bool = False, on_progress: OnProgress | None = None) -> StoreSummary:
@@ -139,6 +144,34 @@ def restore(backup: str, target: str) -> RestoreResult:
     if replaced is not None and replaced.ledger_id == expected.ledger_id:
         lost = max(0, replaced.commits - expected.commits)
     return RestoreResult(restored, replaced, set_aside, lost)
+
+
+def accept_loss(target: str) -> LossResult:
+    """Let a store that no process has open, and that may lack acknowledged commits, be served again: as another ledger."""
+    target = os.path.abspath(target)
+    schema.refuse_interrupted_restore(target)
+    schema.refuse_emptied(target)
+    if not os.path.exists(target):
+        raise Invalid("engine", f"there is no store at {target}; name another with --engine")
+    with _hold_store(target):
+        mark = schema.read_mark(target)
+        try:
+            db = schema.connect(target)
+            is_done = False
+            try:
+                schema.refuse_blank(db, target)
+                schema.check_not_truncated(db, target)
+                found = _verify(db, target)
+                schema.begin_new_ledger(db)
+                summary = _summarize(db)
+                is_done = True
+            finally:
+                if not is_done:  # what is left of the journal is evidence
+                    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                db.close()
+        except (apsw.Error, OSError) as error:
+            raise schema.to_engine_error(target, error) from error
+    return LossResult(summary, schema.count_missing_commits(mark, schema.LedgerState(found.ledger_id, found.commits)))
 
 
 def _check_target(source: str, target: str, *, force: bool) -> None:
@@ -248,8 +281,7 @@ def _copy_as_new_ledger(backup: str, partial: str, expected: StoreSummary) -> St
     with open(backup, "rb") as source, open(partial, "r+b") as copy:
         shutil.copyfileobj(source, copy, _COPY_BYTES)
     with _closing(_connect_partial(partial)) as db:
-        db.execute("UPDATE ledger SET id = ?, generation = generation + 1", (new_ledger_id(),))
-        wanted = schema.read_ledger(db)
+        wanted = schema.begin_new_ledger(db)
     restored = verify_copy(partial)
     changed = StoreSummary(
         wanted.id, expected.commits + 1, expected.schema_version, expected.counts, expected.last_change_at

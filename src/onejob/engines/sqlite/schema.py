@@ -14,6 +14,7 @@ from msgspec import Struct
 from onejob.clock import Clock, boot_id, make_engine_clock, wall_offset_ms
 from onejob.engines.sql import PRERELEASE_MESSAGE, PRERELEASE_TABLE, load_migrations
 from onejob.errors import StoreRefused, Unavailable
+from onejob.ids import new_ledger_id
 
 APPLICATION_ID = 0x6F6E656A  # "onej"
 LOCK_TIMEOUT_SECONDS = 5.0  # how long a call waits for the locks of other processes and programs
@@ -32,6 +33,9 @@ LOCK_FILE_SUFFIX = "-turn"
 RESTORE_NOTE_SUFFIX = "-restore"
 _MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
 _MARK_BYTES = 54
+_HOW_TO_SERVE_AGAIN = (
+    "put the newest file and journal back, or serve what is left as a new ledger: `onejob restore --accept-loss`"
+)
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
@@ -109,7 +113,7 @@ def _rewrite_file(file: int) -> None:
 
 
 def prepare_file(path: str, *, create: bool) -> None:
-    """Create a missing file with mode 0600; refuse one that was emptied."""
+    """Create a missing file with mode 0600; refuse one that was emptied or removed."""
     if not create and not _file_bytes(path) and not _file_bytes(path + "-wal"):
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
     refuse_interrupted_restore(path)
@@ -127,7 +131,7 @@ def refuse_interrupted_restore(path: str) -> None:
 
 
 def refuse_emptied(path: str) -> None:
-    """Refuse a journal without its database, and an empty file that a high-water mark says was not."""
+    """Refuse a journal without its database, and an empty or missing file that a high-water mark says was neither."""
     if _file_bytes(path):
         return
     wal = path + "-wal"
@@ -136,9 +140,20 @@ def refuse_emptied(path: str) -> None:
             f"{path} is empty or missing, but its journal {wal} is not: the answers in it would be lost. "
             "Restore the database file, or remove both to start over"
         )
-    if os.path.exists(path) and (mark := read_mark(path)) is not None:
+    _refuse_lost_ledger(path, "empty" if os.path.exists(path) else "missing")
+
+
+def refuse_blank(db: apsw.Connection, path: str) -> None:
+    """Refuse a file whose tables were all in a journal that is gone: it would become a new, empty ledger."""
+    if not _fetch_value(db, "PRAGMA user_version"):
+        _refuse_lost_ledger(path, "without its journal and has no tables")
+
+
+def _refuse_lost_ledger(path: str, state: str) -> None:
+    mark = read_mark(path)
+    if mark is not None and mark.generation:
         raise StoreRefused(
-            f"{path} is empty, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
+            f"{path} is {state}, but {mark.generation} commits were acknowledged there: the answers in it are lost. "
             f"Restore it, or remove it and {path}{LOCK_FILE_SUFFIX} to start over"
         )
 
@@ -152,6 +167,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
     with _write_transaction(db):
         refuse_other_application(db, path)
         _refuse_prerelease(db, path)
+        refuse_blank(db, path)
         refuse_newer(db)
         version = _fetch_value(db, "PRAGMA user_version")
         for number, step in enumerate(steps[version:], start=version + 1):
@@ -185,7 +201,7 @@ def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> No
     if found.generation < known.generation:
         raise StoreRefused(
             f"{path} is an older copy: it has {found.generation} commits, this process has seen {known.generation}, so "
-            "that answered keys would be new; put the newest file back, or restart to serve this one"
+            f"that answered keys would be new; {_HOW_TO_SERVE_AGAIN}"
         )
 
 
@@ -213,6 +229,21 @@ def count_missing_commits(mark: LedgerState | None, ledger: LedgerState) -> int:
     The mark is read before the ledger, since other processes may go on.
     """
     return max(0, mark.generation - ledger.generation) if mark is not None and mark.id == ledger.id else 0
+
+
+def refuse_missing_commits(path: str, mark: LedgerState | None, ledger: LedgerState) -> None:
+    if missing := count_missing_commits(mark, ledger):
+        raise StoreRefused(
+            f"{path} lacks its last {missing} acknowledged commits: its journal was cut off or removed, or it is an older "
+            f"copy, so that answered keys would be new; {_HOW_TO_SERVE_AGAIN}"
+        )
+
+
+def begin_new_ledger(db: apsw.Connection) -> LedgerState:
+    """Give the store another id, because it may have forgotten keys: a process that knows the old one refuses it."""
+    with _write_transaction(db):
+        db.execute("UPDATE ledger SET id = ?, generation = generation + 1", (new_ledger_id(),))
+    return read_ledger(db)
 
 
 def check_not_truncated(db: apsw.Connection, path: str) -> None:
@@ -315,10 +346,13 @@ def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
     is_readable = is_onejob and 0 < version <= known
     if is_onejob:
         check_not_truncated(db, path)
+    is_empty = not db.execute("SELECT count(*) FROM sqlite_master").get
+    if is_empty:
+        refuse_blank(db, path)
     return SqliteDiagnostics(
         sqlite_version=apsw.sqlite_lib_version(),
         is_onejob=is_onejob,
-        is_empty=not db.execute("SELECT count(*) FROM sqlite_master").get,
+        is_empty=is_empty,
         schema_version=version,
         schema_version_known=known,
         journal_mode=str(db.pragma("journal_mode")),
