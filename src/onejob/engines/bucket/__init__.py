@@ -186,7 +186,7 @@ class BucketEngine(EngineBase):
         if not any(command.writes for command in commands):
             return await self._read(self._replica.read, commands)
         call = WriteCall()
-        task = self._spawn(self._translate(self._write, commands, call))
+        task = self._spawn(self._write_or_unknown(commands, call))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         # A caller that is cancelled leaves the task: what was sent must be resolved before the next batch.
@@ -255,6 +255,15 @@ class BucketEngine(EngineBase):
         await self._objects.aclose()
 
     # Writing
+
+    async def _write_or_unknown(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+        """Whatever fails while an entry of this batch may be in the log, it does not say that nothing was done."""
+        try:
+            return await self._translate(self._write, commands, call)
+        except Unavailable as error:
+            if call.may_be_sent:
+                raise Unknown(f"a failure followed a write that may have been executed ({error})") from error
+            raise
 
     async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
         async with self._lock:
