@@ -40,7 +40,7 @@ from .findings import (
 )
 
 if TYPE_CHECKING:
-    from onejob.engines.bucket import BucketEngine
+    from onejob.engines.bucket import BucketEngine, Damage
     from onejob.engines.bucket.snapshots import Erasure
     from onejob.engines.bucket.view import ViewRepair
 
@@ -48,6 +48,7 @@ __all__ = ["examine", "render_examination"]
 
 _SERVER_OFFSET_SECONDS_MAX = 5
 _ENGINE_OFFSET_MS_MAX = 2000
+_DAMAGE_SHOWN = 10
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 # What is only a warning elsewhere. A warning about something else is one in production, too.
 _REQUIRED_IN_PRODUCTION = ("durability", "failover", "file system", "permissions", "store", "transport")
@@ -209,21 +210,39 @@ def check_bucket(url: str) -> list[Finding]:
     try:
         return asyncio.run(_check_bucket(url))
     except OnejobError as error:
-        return [fail("view", str(error))]
+        return [fail("objects", str(error))]
 
 
 async def _check_bucket(url: str) -> list[Finding]:
+    """The readable objects are made again from the log, which alone decides: after all of it was verified, and not before."""
     from onejob.engines.bucket import BucketEngine  # late: it needs an extra
 
-    engine = await BucketEngine.open(url)
+    engine = await BucketEngine.open(url, discard_replica=True)
     try:
-        return [await _repair_view(engine), erasure_finding(await engine.examine_erasure())]
+        damage = await engine.find_damage()
+        findings = [damage_finding(damage)]
+        if not damage.found:
+            findings.append(await _repair_view(engine))
+        return [*findings, erasure_finding(await engine.examine_erasure())]
     finally:
         await engine.aclose()
 
 
+def damage_finding(damage: "Damage") -> Finding:
+    if not damage.found:
+        return ok(
+            "objects",
+            f"{damage.entries} log entries, {damage.snapshots} snapshots and {damage.payloads} payloads are undamaged",
+        )
+    more = f", and {len(damage.found) - _DAMAGE_SHOWN} more" if len(damage.found) > _DAMAGE_SHOWN else ""
+    return fail(
+        "objects",
+        f"{', '.join(damage.found[:_DAMAGE_SHOWN])}{more}",
+        "restore them from versions or a copy of the bucket; nothing was repaired",
+    )
+
+
 async def _repair_view(engine: "BucketEngine") -> Finding:
-    """The readable objects of a bucket are made again from its log, which alone decides."""
     if not engine.has_view:
         return ok("view", "off: the bucket has no readable objects")
     return view_finding(await engine.repair_view())

@@ -23,6 +23,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
 
 import apsw
+from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock
@@ -34,7 +35,19 @@ from onejob.engines.sqlite import WorkerThread
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 
-from .log import LogPart, StoreTime, decode_entry, encode_entry, log_name, nonce_of, position_of, read_or_create_ledger
+from .log import (
+    LOG_FOLDER,
+    RESTORE,
+    LogEntry,
+    LogPart,
+    StoreTime,
+    decode_entry,
+    encode_entry,
+    find_damaged_entries,
+    log_name,
+    position_of,
+    read_or_create_ledger,
+)
 from .objects import NothingSent, ObjectStore, RequestFailed, prove_create_if_absent
 from .replica import (
     ERASURE_POLICY_ID,
@@ -48,7 +61,17 @@ from .replica import (
     ViewChanges,
     to_engine_error,
 )
-from .snapshots import DATE_MS, ENTRY_AGE_MS_MIN, Erasure, Keeper, find_snapshots, load_snapshot
+from .snapshots import (
+    DATE_MS,
+    ENTRY_AGE_MS_MIN,
+    SNAPSHOT_FOLDER,
+    Erasure,
+    Keeper,
+    Snapshot,
+    find_snapshots,
+    list_names,
+    load_snapshot,
+)
 from .url import ViewMode, open_objects, parse_bucket_url
 from .view import ViewRepair, ViewWriter, repair_view
 
@@ -67,6 +90,7 @@ _REFUSED_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.02
 _PAUSE_SECONDS_MAX: Final = 1.0
 _GETS_AT_ONCE: Final = 32
+_PAYLOADS_AT_ONCE: Final = 8
 _ATTEMPTS_MAX: Final = 10_000
 _VIEW_REPAIR_ENTRIES: Final = 256
 _KEEP_SECONDS: Final = 600.0
@@ -92,6 +116,15 @@ class Proof(NamedTuple):
     ordinal: int
     at: float  # on the clock of this machine
     date: int  # on the store's
+
+
+class Damage(Struct, frozen=True):
+    """What was read of the objects that decide, and which of them are not as they were written."""
+
+    entries: int
+    snapshots: int
+    payloads: int
+    found: list[str]
 
 
 class WriteCall:
@@ -149,7 +182,8 @@ class BucketEngine(EngineBase):
         )
 
     @classmethod
-    async def open(cls, url: str, *, clock: Clock | None = None) -> "BucketEngine":
+    async def open(cls, url: str, *, clock: Clock | None = None, discard_replica: bool = False) -> "BucketEngine":
+        """Open a bucket; `discard_replica`: with nothing but what is in the bucket and verified."""
         parsed, clock = parse_bucket_url(url), clock or SystemClock()
         engine = cls(
             open_objects(parsed, clock),
@@ -160,6 +194,7 @@ class BucketEngine(EngineBase):
             durability_warning=parsed.durability_warning,
             display=parsed.display,
         )
+        engine._must_discard = discard_replica
         await engine.start()
         return engine
 
@@ -224,6 +259,41 @@ class BucketEngine(EngineBase):
         requested_at = await self._run(self._replica.erasure_requested_at)
         erasure = await self._retry(lambda: self._keeper.examine_erasure(requested_at)) if requested_at else None
         return erasure if erasure is not None and erasure.remaining else None
+
+    async def find_damage(self) -> Damage:
+        """Read and verify every object that decides; for `onejob doctor`."""
+        await self._confirm()
+        snapshots = await self._retry(lambda: list_names(self._objects, SNAPSHOT_FOLDER))
+        entries = await self._retry(lambda: list_names(self._objects, LOG_FOLDER))
+        payloads = await self._run(self._replica.list_payloads)
+        covered = max(map(position_of, snapshots), default=0)
+        found = await find_damaged_entries(entries, self._get, self.info.ledger_id, covered)
+        found += await self._find_damaged_snapshots(snapshots)
+        found += await self._find_damaged_payloads(payloads)
+        return Damage(len(entries), len(snapshots), len(payloads), found)
+
+    async def _find_damaged_snapshots(self, names: Sequence[str]) -> list[str]:
+        damaged = [name for name in names if not await self._retry(partial(self._keeper.is_readable, name))]
+        if damaged:  # one may have been deleted meanwhile, because there is a newer one
+            there = await self._retry(lambda: list_names(self._objects, SNAPSHOT_FOLDER))
+            return [f"{name} is damaged" for name in damaged if name in there]
+        return []
+
+    async def _find_damaged_payloads(self, payloads: Sequence[Payload]) -> list[str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(payloads), _PAYLOADS_AT_ONCE):
+            some = payloads[start : start + _PAYLOADS_AT_ONCE]
+            results = await asyncio.gather(*map(self._load_payload, some), return_exceptions=True)
+            for payload, result in zip(some, results, strict=True):
+                if isinstance(result, StoreRefused):
+                    found[payload.name] = str(result).partition(";")[0]
+                elif isinstance(result, BaseException):
+                    raise result
+        if found:  # a job may have been deleted meanwhile, and its payloads with it
+            await self._confirm()
+            named = {payload.name for payload in await self._run(self._replica.list_payloads)}
+            return [text for name, text in found.items() if name in named]
+        return []
 
     @property
     def has_view(self) -> bool:
@@ -290,24 +360,23 @@ class BucketEngine(EngineBase):
     async def _put_entry(self, decided: Decided, call: WriteCall) -> ViewChanges | None:
         """Commit what was decided; None if another process has taken the position."""
         state = self._replica.state
-        position, nonce = state.position + 1, self._ids.holder()
-        data = encode_entry(nonce, state.nonce, decided.at, decided.parts)
+        entry = encode_entry(state.position + 1, self._ids.holder(), state.digest, decided.at, decided.parts)
         try:
             await self._put_payloads(decided.payloads)
-            other = await self._append(position, data, nonce, call)
+            other = await self._append(entry, call)
         except BaseException:
             await self._run(self._replica.rollback)
             raise
         if other is not None:
             call.may_be_sent = False  # the position is taken, so what was sent can have no effect
             await self._run(self._replica.rollback)
-            await self._apply(position, [other])
+            await self._apply([other])
             return None
-        return await self._commit_replica(decided, nonce, len(data))
+        return await self._commit_replica(entry)
 
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
         """Create an entry; returns the other one that is at its position, or None if it is ours."""
-        name = log_name(position)
+        name = log_name(entry.position)
         may_be_sent = False
         pauses = self._pauses()
         refused_until = asyncio.get_running_loop().time() + _REFUSED_SECONDS
@@ -319,7 +388,7 @@ class BucketEngine(EngineBase):
                 raise Unknown("the bucket has not answered for an hour; retry with the same key")
             call.may_be_sent = True
             try:
-                if await self._objects.create(name, data):
+                if await self._objects.create(name, entry.data):
                     return None
             except NothingSent as error:
                 call.may_be_sent = may_be_sent
@@ -330,8 +399,16 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 may_be_sent = True
             found = await self._find_entry(name, pauses)
+            if found == entry.data:
+                return None
             if found is not None:
-                return None if nonce_of(found) == nonce else found
+                try:
+                    return self._decode(entry.position, found)
+                except Unavailable:
+                    call.may_be_sent = (
+                        may_be_sent  # a damaged entry may be ours, unless the only answer was that it was there
+                    )
+                    raise
             await asyncio.sleep(next(pauses))
 
     async def _find_entry(self, name: str, pauses: "Pauses") -> bytes | None:
@@ -344,10 +421,10 @@ class BucketEngine(EngineBase):
                     return None  # the caller notices it too
                 await asyncio.sleep(next(pauses))
 
-    async def _commit_replica(self, decided: Decided, nonce: bytes, size: int) -> ViewChanges:
+    async def _commit_replica(self, entry: LogEntry) -> ViewChanges:
         try:
-            dropped = await self._run(self._replica.list_payloads_dropped_by, decided.parts)
-            changes: ViewChanges = await self._run(self._replica.commit, decided.parts, nonce, decided.at, size)
+            dropped = await self._run(self._replica.list_payloads_dropped_by, entry.parts)
+            changes: ViewChanges = await self._run(self._replica.commit, entry)
         except (apsw.Error, OSError) as error:
             log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
             self._must_reopen = self._must_discard = True
@@ -356,7 +433,7 @@ class BucketEngine(EngineBase):
             self._spawn(self._delete_quietly(dropped))
         if self._keeper.is_due(self._replica.state):
             self._spawn(self._keep())
-        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(decided.parts)):
+        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(entry.parts)):
             self._spawn(self._erase_soon())
         if self._view_mode is not ViewMode.OFF and self._replica.state.position % _VIEW_REPAIR_ENTRIES == 0:
             self._spawn(self._repair_view())
@@ -391,10 +468,10 @@ class BucketEngine(EngineBase):
         )
 
     async def _load_payload(self, payload: Payload) -> bytes:
-        data = await self._retry(lambda: self._objects.get(payload.name))
+        data = await self._get(payload.name)
         if data is None or sha256(data).digest() != payload.digest:
-            what = "is missing" if data is None else "was changed"
-            raise StoreRefused(f"the object {payload.name} {what}; restore it from a version or a copy of the bucket")
+            what = "is missing" if data is None else "is damaged"
+            raise StoreRefused(f"{payload.name} {what}; {RESTORE}")
         return bytes(data)
 
     # Following the log
@@ -450,7 +527,7 @@ class BucketEngine(EngineBase):
             self._prove(ordinal)
             return True
         if found is not None:
-            await self._apply(position, [found])
+            await self._apply([self._decode(position, found)])
         return False
 
     async def _find_newer(self, position: int) -> bytes | None:
@@ -467,17 +544,20 @@ class BucketEngine(EngineBase):
             position = self._replica.state.position + 1
             ordinal = next(self._ordinals)
             found = await asyncio.gather(*(self._get(log_name(position + n)) for n in range(width)))
-            entries = list(_until_none(found))
+            entries = [self._decode(position + n, data) for n, data in enumerate(_until_none(found))]
             if entries:
-                await self._apply(position, entries)
+                await self._apply(entries)
             if len(entries) < width:
                 self._prove(ordinal)
                 return
             width = min(width * 4, _GETS_AT_ONCE)
 
-    async def _apply(self, position: int, entries: Sequence[bytes]) -> None:
-        decoded = [(decode_entry(position + n, data), len(data)) for n, data in enumerate(entries)]
-        await self._run(self._replica.apply, decoded)
+    def _decode(self, position: int, data: bytes) -> LogEntry:
+        """Nothing of an entry is used before its digest is verified."""
+        return decode_entry(position, data)
+
+    async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        await self._run(self._replica.apply, entries)
 
     async def _ensure_current(self) -> None:
         """Before a decision: the replica is not stale, and the store's time is believed. The caller holds the lock."""
@@ -507,12 +587,10 @@ class BucketEngine(EngineBase):
             self._must_discard = False
             await self._follow_from_snapshot()
             await self._catch_up()
-        except BrokenLog:
+            await self._refuse_hole()
+        except BrokenLog as error:
             await self._run(self._replica.reset)
-            raise StoreRefused(
-                "the log of this bucket does not continue its snapshot: objects in log/ were changed or removed; "
-                "restore them from versions or a copy of the bucket"
-            ) from None
+            raise StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}") from None
         self._must_reopen = False
 
     async def _follow_from_snapshot(self) -> None:
@@ -522,11 +600,11 @@ class BucketEngine(EngineBase):
             return
         for snapshot in reversed(snapshots[-2:]):
             if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
+                await self._refuse_foreign_snapshot(snapshot)
                 return
+            log.warning("%s is damaged, the snapshot before it is used; %s", snapshot.name, RESTORE)
         if snapshots:
-            raise StoreRefused(
-                "no snapshot of this bucket can be read; restore snap/ from versions or a copy of the bucket"
-            )
+            raise StoreRefused(f"{' and '.join(one.name for one in snapshots[-2:])} cannot be read; {RESTORE}")
         await self._run(self._replica.reset)
         await self._retry(self._refuse_gap)
 
@@ -537,17 +615,37 @@ class BucketEngine(EngineBase):
         if state.position < newest_snapshot:
             return False
         found = await self._get(log_name(state.position))
-        return found is not None and nonce_of(found) == state.nonce
+        return found is not None and self._decode(state.position, found).digest == state.digest
+
+    async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
+        """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
+        found = await self._get(log_name(snapshot.position))
+        if found is not None and self._decode(snapshot.position, found).digest != self._replica.state.digest:
+            raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
 
     async def _refuse_gap(self) -> None:
         """Without a snapshot the log begins with its first entry, or somebody has deleted it."""
-        async for page in self._objects.list(log_name(0).rpartition("/")[0]):
+        async for page in self._objects.list(LOG_FOLDER):
             first = min((position_of(one.name) for one in page), default=1)
             if first > 1:
                 raise StoreRefused(
                     f"the first {first - 1} entries of the log are missing: answered keys would be new; restore log/"
                 )
             return
+
+    async def _refuse_hole(self) -> None:
+        """Nothing is after the end of the log, or somebody has deleted what was there."""
+        while await self._retry(self._has_later_entries):
+            end = self._replica.state.position
+            await self._catch_up()
+            if self._replica.state.position == end:
+                raise StoreRefused(f"{log_name(end + 1)} is missing: answered keys would be new; {RESTORE}")
+
+    async def _has_later_entries(self) -> bool:
+        end = log_name(self._replica.state.position)
+        return bool(
+            [one async for page in self._objects.list(LOG_FOLDER, after=end) for one in page if position_of(one.name)]
+        )
 
     # Small things
 
