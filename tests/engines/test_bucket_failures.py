@@ -157,6 +157,18 @@ def _expected(status: int) -> type[Exception]:
     return NothingSent if status in CERTAIN else SlowDown if status in SLOW_DOWN else RequestFailed
 
 
+@pytest.mark.parametrize("code", ["NoSuchBucket", "ContainerNotFound"])
+async def test_a_missing_bucket_is_no_missing_object_and_a_name_is_no_code(code: str) -> None:
+    async with running_scripted_server(answer(response("404 Not Found", f"<Code>{code}</Code>".encode()))) as server:
+        with pytest.raises(NothingSent):
+            await open_objects(server.endpoint).get(NAME)
+        with pytest.raises(NothingSent):
+            async for _ in open_objects(server.endpoint).list("log"):
+                pass
+    async with running_scripted_server(answer(response("404 Not Found", b"<Code>NoSuchKey</Code>"))) as server:
+        assert await open_objects(server.endpoint).get(f"tasks/{code}") is None
+
+
 async def test_a_refused_connection_an_unknown_host_and_a_failed_handshake_have_done_nothing() -> None:
     async with running_scripted_server(reset_at_once) as resetting, running_scripted_server(talk_plainly) as plain:
         for endpoint in (

@@ -404,10 +404,8 @@ class BucketEngine(EngineBase):
             if found is not None:
                 try:
                     return self._decode(entry.position, found)
-                except Unavailable:
-                    call.may_be_sent = (
-                        may_be_sent  # a damaged entry may be ours, unless the only answer was that it was there
-                    )
+                except Unavailable:  # damaged, and perhaps ours, unless the only answer was that it was there
+                    call.may_be_sent = may_be_sent
                     raise
             await asyncio.sleep(next(pauses))
 

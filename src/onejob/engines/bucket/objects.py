@@ -50,6 +50,7 @@ _NEVER_SENT = tuple(
 )
 _SLOW_DOWN = ("status: 429,", "status: 503,")
 _REFUSED = ("status: 400,", "status: 401,", "status: 403,", "status: 404,", "status: 405,", "status: 501,")
+_NO_BUCKET = ("<Code>NoSuchBucket</Code>", "<Code>ContainerNotFound</Code>")  # a name cannot hold a bracket
 _FAILURES = (BaseError, OSError, ValueError)
 
 
@@ -155,7 +156,7 @@ class ObstoreObjects:
             found = await obstore.get_async(self._store, name)
             return bytes(await found.bytes_async())
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if any(code in str(error) for code in _NO_BUCKET):
                 raise _to_failure(error) from None
             return None
         except _FAILURES as error:
