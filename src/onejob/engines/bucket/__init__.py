@@ -584,8 +584,7 @@ class BucketEngine(EngineBase):
             await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
             self._must_discard = False
             await self._follow_from_snapshot()
-            await self._catch_up()
-            await self._refuse_hole()
+            await self._follow_to_end()
         except BrokenLog as error:
             await self._run(self._replica.reset)
             raise StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}") from None
@@ -604,11 +603,9 @@ class BucketEngine(EngineBase):
         if snapshots:
             raise StoreRefused(f"{' and '.join(one.name for one in snapshots[-2:])} cannot be read; {RESTORE}")
         await self._run(self._replica.reset)
-        await self._retry(self._refuse_gap)
 
     async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
         if state.position == newest_snapshot == 0:
-            await self._retry(self._refuse_gap)
             return True
         if state.position < newest_snapshot:
             return False
@@ -621,29 +618,19 @@ class BucketEngine(EngineBase):
         if found is not None and self._decode(snapshot.position, found).digest != self._replica.state.digest:
             raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
 
-    async def _refuse_gap(self) -> None:
-        """Without a snapshot the log begins with its first entry, or somebody has deleted it."""
-        async for page in self._objects.list(LOG_FOLDER):
-            first = min((position_of(one.name) for one in page), default=1)
-            if first > 1:
-                raise StoreRefused(
-                    f"the first {first - 1} entries of the log are missing: answered keys would be new; restore log/"
-                )
-            return
-
-    async def _refuse_hole(self) -> None:
-        """Nothing is after the end of the log, or somebody has deleted what was there."""
-        while await self._retry(self._has_later_entries):
-            end = self._replica.state.position
+    async def _follow_to_end(self) -> None:
+        """Apply all entries. If there is one after the end, somebody has deleted what was between."""
+        _, listed = await asyncio.gather(
+            self._catch_up(), self._retry(partial(self._find_last_entry, self._replica.state.position))
+        )
+        while (end := self._replica.state.position) < listed:
             await self._catch_up()
             if self._replica.state.position == end:
                 raise StoreRefused(f"{log_name(end + 1)} is missing: answered keys would be new; {RESTORE}")
 
-    async def _has_later_entries(self) -> bool:
-        end = log_name(self._replica.state.position)
-        return bool(
-            [one async for page in self._objects.list(LOG_FOLDER, after=end) for one in page if position_of(one.name)]
-        )
+    async def _find_last_entry(self, after: int) -> int:
+        pages = self._objects.list(LOG_FOLDER, after=log_name(after))
+        return max([position_of(one.name) async for page in pages for one in page], default=0)
 
     # Small things
 
