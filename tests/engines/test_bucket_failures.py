@@ -13,19 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 from obstore.exceptions import BaseError, GenericError, JoinError, NotSupportedError
 
-from onejob.conformance.samples import submit
-from onejob.conformance.world import expect, list_facts
-from onejob.core.facts import Kind
-from onejob.core.replies import Replayed
-from onejob.engines.bucket import BucketEngine
+import onejob
 from onejob.engines.bucket.objects import HttpDates, NothingSent, ObstoreObjects, RequestFailed, SlowDown, _to_failure
 from onejob.engines.bucket.url import open_store, parse_bucket_url
-from onejob.errors import Unknown
+from onejob.errors import MayBeDone, Unknown
 from tests.support.postgres_server import free_port
 from tests.support.scripted_server import Handler, read_message, reset, running_scripted_server
 from tests.support.seaweedfs import SeaweedServer
 
-DAY_MS: Final = 86_400_000
 NAME: Final = "log/0000000000000001"
 # What a server may write, for a reader that searches in texts: whole details of a request that was never sent, and more.
 MISLEADING: Final = b"""<Error><Code>SlowDown</Code>NoSuchBucket 404 Not Found, 400 Bad Request, kind: Connect,
@@ -352,25 +347,32 @@ class Outage:
             store_writer.close()
 
 
-async def test_a_put_that_is_executed_and_reset_before_an_outage_is_unknown(
-    seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_put_that_is_executed_and_reset_before_an_outage_may_be_done(
+    seaweedfs: SeaweedServer, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     """It was answered with `nothing was done`: the reset was taken for a connection that was never made."""
     monkeypatch.setattr("onejob.engines.bucket._REFUSED_SECONDS", 0.1)
     outage = Outage(seaweedfs.endpoint)
-    async with running_scripted_server(outage.handle) as server:
-        engine = await BucketEngine.open(seaweedfs.url().replace(seaweedfs.endpoint, server.endpoint))
+    async with (
+        running_scripted_server(outage.handle) as server,
+        onejob.open(seaweedfs.url().replace(seaweedfs.endpoint, server.endpoint), sweep=False) as ledger,
+    ):
+        await ledger.usage()  # it is open
         monkeypatch.setattr("onejob.engines.bucket.ANSWER_SECONDS", 1.0)
         outage.armed = True
-        asked = asyncio.ensure_future(engine.execute([submit("k", ttl_ms=DAY_MS)]))
+        asked = asyncio.ensure_future(ledger.submit("charge", {"order": 1}, idempotency_key=key))
         await outage.began.wait()
         server.refuse_connections()
-        with pytest.raises(Unknown):
+        with pytest.raises(Unknown) as failure:
             await asked
+        # Without a key nobody can retry safely, and the caller is told so.
+        assert failure.type is (Unknown if key else MayBeDone)
         outage.armed = False
         outage.began.clear()
         monkeypatch.setattr("onejob.engines.bucket.ANSWER_SECONDS", 15.0)
         await server.start()
-        await expect(engine, submit("k", ttl_ms=DAY_MS), Replayed)
-        assert len(await list_facts(engine, Kind.JOB)) == 1
-        await engine.aclose()
+        (job,) = (await ledger.jobs()).jobs
+        if key:
+            assert (await ledger.submit("charge", {"order": 1}, idempotency_key=key)).job_id == job.id
+            assert len((await ledger.jobs()).jobs) == 1
