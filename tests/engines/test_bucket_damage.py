@@ -103,8 +103,7 @@ async def check_answers(
 ) -> bool:
     """True if everything is answered as before; False if it was refused by name. Anything else fails."""
     view = view_of(store)
-    engine = engine_class(store, ReplicaFile(str(folder), "test"), clock=bucket.clock)
-    engine._must_discard = True
+    engine = engine_class(store, ReplicaFile(str(folder), "test"), clock=bucket.clock, examine=True)
     try:
         await engine.start()
         for key, job_id in bucket.jobs.items():
@@ -151,6 +150,17 @@ async def test_every_flipped_bit_of_the_ledger_is_refused_by_name_or_changes_not
             assert LEDGER_NAME in str(error)  # noqa: PT017 - most of many are refused
             refused += 1
     assert refused > len(bucket.objects[LEDGER_NAME][0]) * 6
+
+
+@pytest.mark.parametrize("snapshots", ["", "bc"])
+async def test_a_log_without_its_ledger_is_refused_and_gets_no_other(tmp_path: Path, snapshots: str) -> None:
+    bucket = await make_bucket(tmp_path, snapshots=snapshots)
+    entries = {log_name(n): None for n in (1, 2, 3)} if snapshots else {}
+    store = bucket.with_objects({LEDGER_NAME: None, **entries})
+    assert not await check_answers(bucket, store, tmp_path / "b", f"{LEDGER_NAME} is missing")
+    assert LEDGER_NAME not in store.objects
+    await store.put(LEDGER_NAME, bucket.objects[LEDGER_NAME][0])
+    assert await check_answers(bucket, store, tmp_path / "b", "nothing")
 
 
 async def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
@@ -350,8 +360,10 @@ def test_doctor_names_what_is_damaged_and_repairs_nothing(
     doctor = run.with_arguments("--engine", url)
     assert "3 log entries, 2 snapshots and 3 payloads are undamaged" in doctor("doctor").out
     root = tmp_path / "bucket"
-    view = next(root.glob("tenants/*/idempotency/*/*.json"))
-    view.write_text("scribbled")
+    view = sorted(root.glob("tenants/**/*.json"))
+    assert len(view) == 6
+    for path in view:
+        path.write_text("scribbled")
     for path in sorted(path for folder in ("log", "snap", "payload") for path in root.glob(f"{folder}/**/*")):
         if not path.is_file():
             continue
@@ -361,10 +373,10 @@ def test_doctor_names_what_is_damaged_and_repairs_nothing(
             result = doctor("doctor")
             assert result.code != 0, path
             assert str(path.relative_to(root)) in result.out + result.err
-            assert view.read_text() == "scribbled", path
+            assert {path.read_text() for path in view} == {"scribbled"}, path
         path.write_bytes(whole)
     assert doctor("doctor").code == 0
-    assert view.read_text() != "scribbled"
+    assert "scribbled" not in {path.read_text() for path in view}
 
 
 def test_doctor_names_every_damaged_object_that_opening_does_not_need(tmp_path: Path) -> None:

@@ -98,7 +98,6 @@ async def reset_second_request(reader: asyncio.StreamReader, writer: asyncio.Str
 LEAVES_A_DOUBT: Final[dict[str, Handler]] = {
     "reset after the request": reset_after_request,
     "reset after its head": reset_after_head,
-    "reset at once": reset_at_once,
     "closed after the request": close_after_request,
     "reset in the status line": answer(b"HTTP/1.1 200 O", end_with_reset=True),
     "success without an ETag": answer(response("200 OK")),
@@ -120,6 +119,12 @@ LEAVES_A_DOUBT: Final[dict[str, Handler]] = {
 async def test_a_failure_after_which_a_put_may_be_executed(handler: Handler) -> None:
     async with running_scripted_server(handler) as server:
         assert await failure_of_create(server.endpoint) is RequestFailed
+
+
+async def test_a_reset_before_the_request_is_certain_only_if_it_ends_the_connect() -> None:
+    async with running_scripted_server(reset_at_once) as server:
+        for _ in range(20):
+            assert await failure_of_create(server.endpoint) in (NothingSent, RequestFailed)
 
 
 async def test_a_reset_of_a_connection_that_was_used_before_leaves_a_doubt() -> None:

@@ -217,7 +217,7 @@ async def _check_bucket(url: str) -> list[Finding]:
     """The readable objects are made again from the log, which alone decides: after all of it was verified, and not before."""
     from onejob.engines.bucket import BucketEngine  # late: it needs an extra
 
-    engine = await BucketEngine.open(url, discard_replica=True)
+    engine = await BucketEngine.open(url, examine=True)
     try:
         damage = await engine.find_damage()
         findings = [damage_finding(damage)]

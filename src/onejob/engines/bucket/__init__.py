@@ -38,6 +38,7 @@ from onejob.ids import Ids, SystemIds
 from .log import (
     LOG_FOLDER,
     RESTORE,
+    SNAPSHOT_FOLDER,
     LogEntry,
     LogPart,
     StoreTime,
@@ -64,7 +65,6 @@ from .replica import (
 from .snapshots import (
     DATE_MS,
     ENTRY_AGE_MS_MIN,
-    SNAPSHOT_FOLDER,
     Erasure,
     Keeper,
     Snapshot,
@@ -154,6 +154,7 @@ class BucketEngine(EngineBase):
         durability_warning: str = "",
         display: str = "the bucket",
         run: Run | None = None,
+        examine: bool = False,
     ) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._objects = objects
@@ -172,7 +173,8 @@ class BucketEngine(EngineBase):
         self._proof = Proof(0, float("-inf"), 0)
         self._date = 0  # the last that the store told
         self._must_reopen = True
-        self._must_discard = False  # the file of the replica has failed
+        self._examines = examine  # use only what is in the bucket and verified, and write only when asked to
+        self._must_discard = examine  # the file of the replica has failed, or is not trusted
         self._check: asyncio.Task[None] | None = None
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
         self._erased_at = 0  # the last purge whose bytes are known to be gone
@@ -182,8 +184,7 @@ class BucketEngine(EngineBase):
         )
 
     @classmethod
-    async def open(cls, url: str, *, clock: Clock | None = None, discard_replica: bool = False) -> "BucketEngine":
-        """Open a bucket; `discard_replica`: with nothing but what is in the bucket and verified."""
+    async def open(cls, url: str, *, clock: Clock | None = None, examine: bool = False) -> "BucketEngine":
         parsed, clock = parse_bucket_url(url), clock or SystemClock()
         engine = cls(
             open_objects(parsed, clock),
@@ -193,8 +194,8 @@ class BucketEngine(EngineBase):
             durability=parsed.durability,
             durability_warning=parsed.durability_warning,
             display=parsed.display,
+            examine=examine,
         )
-        engine._must_discard = discard_replica
         await engine.start()
         return engine
 
@@ -209,6 +210,8 @@ class BucketEngine(EngineBase):
         except BaseException:
             await self.aclose()
             raise
+        if self._examines:
+            return
         if self._view_mode is not ViewMode.OFF:
             self._spawn(self._view.run())
             self._spawn(self._repair_view())
@@ -302,7 +305,8 @@ class BucketEngine(EngineBase):
     async def repair_view(self) -> ViewRepair:
         """Compare every object of the view with the log, and write or delete what differs; for `onejob doctor`."""
         await self._confirm()
-        await self._view.write_all_pending()
+        if not self._examines:
+            await self._view.write_all_pending()
         position = self._replica.state.position
         return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, position))
 
@@ -312,7 +316,7 @@ class BucketEngine(EngineBase):
         self._closed = True
         if self._writes:
             await asyncio.wait(self._writes, timeout=ANSWER_SECONDS)
-        if self._view_mode is not ViewMode.OFF and self._proof.ordinal:
+        if self._view_mode is not ViewMode.OFF and self._proof.ordinal and not self._examines:
             with suppress(TimeoutError, OnejobError, apsw.Error, OSError):  # the next who opens the bucket writes it
                 await asyncio.wait_for(self._view.write_all_pending(), VIEW_CLOSE_SECONDS)
         for task in self._tasks:

@@ -25,13 +25,17 @@ Get = Callable[[str], Coroutine[Any, Any, bytes | None]]
 LOG_FORMAT: Final = 2
 PAYLOAD_BYTES_MIN: Final = 64 << 10  # what is larger is an object of its own
 LOG_FOLDER: Final = "log"
+SNAPSHOT_FOLDER: Final = "snap"
 LEDGER_NAME: Final = "onejob.json"
 RESTORE: Final = "restore it from a version or a copy of the bucket"
 _GETS_AT_ONCE: Final = 32
 _DRIFT: Final = 0.0002  # of the monotonic clock, at most
 _DRIFT_FREE_SECONDS: Final = 5.0  # in which it drifts by no more than a millisecond
 _NEWER: Final = "was written by a newer program; upgrade this one"
-_OLDER: Final = "has a format from before the first release, which this program does not read; choose another prefix"
+_OLDER: Final = (
+    "has a format from before the first release, which this program does not read; "
+    "export its keys with the program that wrote it, and import them under another prefix"
+)
 
 
 class LogPart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -188,19 +192,32 @@ class _LedgerObject(Struct):
 
 
 async def read_or_create_ledger(objects: ObjectStore) -> str:
-    """The id of the ledger in this bucket, which is made with its first opening."""
-    await objects.create(LEDGER_NAME, encode_ledger(new_ledger_id()))
+    """The id of the ledger in this bucket, which is made with its first opening, and never beside a log."""
+    data = await objects.get(LEDGER_NAME)
+    if data is None and not await _has_log(objects):
+        await objects.create(LEDGER_NAME, encode_ledger(new_ledger_id()))
+    data = data or await objects.get(LEDGER_NAME)  # another process may have made it meanwhile, and a log with it
+    if data is None:
+        raise StoreRefused(f"{LEDGER_NAME} is missing; {RESTORE}")
     try:
-        found = json.decode(await objects.get(LEDGER_NAME) or b"", type=_LedgerObject)
+        found = json.decode(data, type=_LedgerObject)
     except _MALFORMED:
-        raise StoreRefused(f"{LEDGER_NAME} is missing or damaged; restore it, or choose another prefix") from None
+        raise StoreRefused(f"{LEDGER_NAME} is damaged; {RESTORE}") from None
     if found.format > LOG_FORMAT:
         raise Outdated(f"{LEDGER_NAME} {_NEWER}")
     if found.format == 1:
         raise StoreRefused(f"{LEDGER_NAME} {_OLDER}")
     if found.format != LOG_FORMAT or found.digest != first_digest(found.ledger).hex():
-        raise StoreRefused(f"{LEDGER_NAME} is damaged; restore it, or choose another prefix")
+        raise StoreRefused(f"{LEDGER_NAME} is damaged; {RESTORE}")
     return found.ledger
+
+
+async def _has_log(objects: ObjectStore) -> bool:
+    for folder in (LOG_FOLDER, SNAPSHOT_FOLDER):
+        async for page in objects.list(folder):
+            if any(position_of(one.name) for one in page):
+                return True
+    return False
 
 
 def encode_ledger(ledger_id: str) -> bytes:

@@ -193,7 +193,9 @@ class Replica:
         self._connect()
         assert self._store is not None
         if self._store.ledger.id != self.ledger_id:
-            raise StoreRefused("a snapshot of another ledger is in this bucket; remove it from snap/")
+            raise StoreRefused(
+                "the snapshot is of another ledger than onejob.json; restore both from one copy of the bucket"
+            )
         self._store.db.execute(
             "UPDATE replica SET log_bytes = 0, snapshot = ?, snapshot_bytes = ?, snapshot_at = ?",
             (self._store.ledger.generation, bytes, at),

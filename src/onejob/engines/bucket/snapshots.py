@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from onejob.errors import StoreRefused
 
-from .log import LOG_FOLDER, log_name, position_of
+from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of
 from .objects import ObjectStore
 from .replica import LogState, Replica
 
-SNAPSHOT_FOLDER: Final = "snap"
 SNAPSHOTS_KEPT: Final = 2
 LOG_BYTES_MIN: Final = 64 << 20
 SNAPSHOT_AGE_MS_MAX: Final = 86_400_000
