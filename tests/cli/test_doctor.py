@@ -47,13 +47,25 @@ def test_a_healthy_store_is_called_healthy(run: CommandRunner) -> None:
     assert code == 0
     assert list(found) == [
         "folder", "file system", "disk", "fsync", "permissions", "sqlite", "schema", "content", "commits",
-        "journal mode", "journal", "engine", "durability", "clock",
+        "journal mode", "journal", "engine", "settings", "durability", "clock",
     ]  # fmt: skip
     assert {one["verdict"] for one in found.values()} <= {"ok", "warn"}
     assert found["journal mode"]["found"] == "WAL, synchronous=FULL"
     lines = run("doctor").out.splitlines()
     assert lines[0] == "examined sqlite:///onejob.db"
     assert len(lines) == 1 + len(found)
+
+
+@pytest.mark.usefixtures("store")
+def test_settings_of_this_shell_that_the_ledger_contradicts_are_named(
+    run: CommandRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert findings(run)[1]["settings"]["found"] == "key_owner tenant, window 1d, committed_ttl 5m, rejected_ttl 1m"
+    assert run("settings", "set", "window=2h").code == 0
+    monkeypatch.setenv("ONEJOB_WINDOW", "3h")
+    code, found = findings(run)
+    assert (code, found["settings"]["verdict"]) == (1, "fail")
+    assert found["settings"]["found"].startswith("window is 3h here, and 2h in the ledger")
 
 
 def test_no_store_is_a_warning_and_none_is_created(run: CommandRunner, tmp_path: Path) -> None:

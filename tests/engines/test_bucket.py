@@ -59,7 +59,7 @@ async def test_a_large_input_is_an_object_of_its_own(tmp_path: Path, clock: Fake
     other = await open_bucket(store, tmp_path, clock)
     assert await read_attachments(other, created.job.id) == [LARGE]
     store.objects[name] = (b"scribbled", 0)
-    with pytest.raises(StoreRefused, match="was changed"):
+    with pytest.raises(StoreRefused, match="is damaged"):
         await read_attachments(other, created.job.id)
     del store.objects[name]
     with pytest.raises(StoreRefused, match="is missing"):

@@ -1,6 +1,7 @@
 """The bucket engine when requests get lost, processes die at every request, clocks are wrong and stores careless."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Created, Found, Missing, Replayed, UsageFound
 from onejob.core.submit import Submit
 from onejob.engines.bucket import CONFIRMED_SECONDS_MAX, BucketEngine, WriteCall
-from onejob.engines.bucket.log import log_name
+from onejob.engines.bucket.log import LogEntry, decode_entry, log_name
 from onejob.engines.bucket.objects import NothingSent, RequestFailed, StoreDate
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.url import ViewMode
@@ -31,24 +32,28 @@ async def test_no_round_of_lost_late_and_doubled_requests_makes_two_of_anything(
     await run_rounds(1, 10)
 
 
+NO_ENTRY = LogEntry(0, b"", 0, b"", [], b"")
+
+
 class DecidesAnewWhileItsPutMayArrive(BucketEngine):
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
         try:
-            if await self._objects.create(log_name(position), data):
+            if await self._objects.create(log_name(entry.position), entry.data):
                 return None
         except RequestFailed:
             pass
-        return await self._get(log_name(position)) or b"\xc0"
+        found = await self._get(log_name(entry.position))
+        return decode_entry(entry.position, found) if found else NO_ENTRY
 
-    async def _apply(self, position: int, entries: object) -> None:
-        if entries != [b"\xc0"]:
-            await super()._apply(position, entries)  # type: ignore[arg-type]  # it is what the caller gave
+    async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        if list(entries) != [NO_ENTRY]:
+            await super()._apply(entries)
 
 
 class TakesItsOwnEntryForAnothers(BucketEngine):
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
-        other = await super()._append(position, data, nonce, call)
-        return data if other is None and position % 7 == 0 else other
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
+        other = await super()._append(entry, call)
+        return entry if other is None and entry.position % 7 == 0 else other
 
 
 class ReadsWithoutAsking(BucketEngine):

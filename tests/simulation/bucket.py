@@ -22,7 +22,17 @@ from onejob.core.facts import U64, Attachment, AttachmentKind, Kind
 from onejob.core.replies import AnyReply
 from onejob.engine import Page, Query
 from onejob.engines.bucket import BucketEngine, WriteCall
-from onejob.engines.bucket.log import LogPart, decode_entry, encode_entry, log_name, position_of
+from onejob.engines.bucket.log import (
+    LEDGER_NAME,
+    LogEntry,
+    LogPart,
+    decode_entry,
+    encode_entry,
+    encode_ledger,
+    first_digest,
+    log_name,
+    position_of,
+)
 from onejob.engines.bucket.objects import ObjectInfo, RequestFailed, SlowDown, StoreDate
 from onejob.engines.bucket.replica import Decided, ReplicaFile
 from onejob.engines.bucket.url import ViewMode
@@ -37,6 +47,7 @@ from .store import TIMEOUT, Observer, Proposal, SimEngine, SimStore
 
 T = TypeVar("T")
 _FIRST_NONCE = bytes(16)
+_LEDGER_ID = "simulated"
 
 
 class SimBucket(SimStore):
@@ -46,7 +57,7 @@ class SimBucket(SimStore):
         super().__init__(loop, plan, rng, observer)
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-"))
         self.files: list[ReplicaFile] = []
-        self.objects: dict[str, bytes] = {}
+        self.objects = {LEDGER_NAME: encode_ledger(_LEDGER_ID)}
         self.position = 0
         self.proposals: dict[bytes, tuple[Sequence[Command[Any]], Decided]] = {}
         self.nonces = SeededIds(Random(f"nonces {plan.seed} {plan.salt}"))
@@ -56,7 +67,8 @@ class SimBucket(SimStore):
         facts = {kind: list(self.tables[kind].values()) for kind in Kind if self.tables[kind]}
         if not self.position and facts:
             part = LogPart(to_row_changes(Changes(facts, {}, {}, [], [])))
-            self.objects[log_name(1)] = encode_entry(_FIRST_NONCE, b"", self.clock(), [part])
+            entry = encode_entry(1, _FIRST_NONCE, first_digest(_LEDGER_ID), self.clock(), [part])
+            self.objects[log_name(1)] = entry.data
             self.position = 1
 
     def create(self, name: str, data: bytes) -> bool:
@@ -72,7 +84,7 @@ class SimBucket(SimStore):
         assert position == self.position + 1
         self.position = position
         entry = decode_entry(position, data)
-        commands, decided = self.proposals[entry.nonce]
+        commands, decided = self.proposals[entry.digest]
         applied = []
         for part in entry.parts:
             applied += self._apply(_to_changes(part, self.tables))
@@ -222,9 +234,9 @@ class ObservedBucketEngine(BucketEngine):
         self._asked_at[id(commands)] = self.store.position
         return await super()._write(commands, call)
 
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
-        self.store.proposals[nonce] = self._decided
-        return await super()._append(position, data, nonce, call)
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
+        self.store.proposals[entry.digest] = self._decided
+        return await super()._append(entry, call)
 
     async def _is_newest(self) -> bool:
         commands, decided = self._decided

@@ -7,6 +7,7 @@ A batch that is put twice does no harm here, because the commands recognise thei
 import pytest
 
 from onejob.engines.bucket import WriteCall
+from onejob.engines.bucket.log import LogEntry
 
 from .bucket import ObservedBucketEngine, simulate_bucket
 from .plan import draw_plan
@@ -31,8 +32,8 @@ def test_a_seed_gives_the_same_simulation_of_the_bucket() -> None:
 
 
 class TakeAnothersEntryForOwn(ObservedBucketEngine):
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
-        await super()._append(position, data, nonce, call)
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
+        await super()._append(entry, call)
         return None
 
 
@@ -53,9 +54,9 @@ class LetTimeRunBackwards(ObservedBucketEngine):
 
 
 class AnswerBeforeThePut(ObservedBucketEngine):
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
-        self.store.proposals[nonce] = self._decided
-        self._spawn(super()._append(position, data, nonce, call))
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
+        self.store.proposals[entry.digest] = self._decided
+        self._spawn(super()._append(entry, call))
         return None
 
 

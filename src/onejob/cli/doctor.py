@@ -18,11 +18,12 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_ms, to_utc
-from onejob.engine import Durability
+from onejob.engine import Durability, Engine
 from onejob.engines import is_bucket, is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
-from onejob.settings import CliSettings
+from onejob.ledger.settings import load_settings, refuse_differences, shown_settings
+from onejob.settings import CliSettings, load_service_config
 
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from .doctor_postgres import check_postgres
@@ -40,7 +41,7 @@ from .findings import (
 )
 
 if TYPE_CHECKING:
-    from onejob.engines.bucket import BucketEngine
+    from onejob.engines.bucket import BucketEngine, Damage
     from onejob.engines.bucket.snapshots import Erasure
     from onejob.engines.bucket.view import ViewRepair
 
@@ -48,6 +49,7 @@ __all__ = ["examine", "render_examination"]
 
 _SERVER_OFFSET_SECONDS_MAX = 5
 _ENGINE_OFFSET_MS_MAX = 2000
+_DAMAGE_SHOWN = 10
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 # What is only a warning elsewhere. A warning about something else is one in production, too.
 _REQUIRED_IN_PRODUCTION = ("durability", "failover", "file system", "permissions", "store", "transport")
@@ -170,11 +172,12 @@ def check_engine(url: str) -> Iterator[Finding]:
     if is_postgres(url):
         yield from check_postgres(url)
     try:
-        durability, at, warning = asyncio.run(_probe_engine(url))
+        durability, at, warning, settings = asyncio.run(_probe_engine(url))
     except OnejobError as error:
         yield fail("engine", str(error))
         return
     yield ok("engine", "opens and answers")
+    yield settings
     yield _check_durability(durability)
     if warning:
         yield warn("failover", *warning.rsplit("; ", 1))
@@ -194,36 +197,68 @@ def check_sqlite_store(file: Path) -> Iterator[Finding]:
         yield check_missing_file(file)
 
 
-async def _probe_engine(url: str) -> tuple[Durability, int, str]:
+async def _probe_engine(url: str) -> tuple[Durability, int, str, Finding]:
     """Open the engine and look up a job that does not exist: the reply has the time of the engine."""
     # A check creates no tables.
     engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
     try:
         replies: list[AnyReply] = list(await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())]))
-        return engine.info.durability, getattr(replies[0], "at", 0), engine.info.durability_warning
+        settings = await _check_settings(engine)
+        return engine.info.durability, getattr(replies[0], "at", 0), engine.info.durability_warning, settings
     finally:
         await engine.aclose()
+
+
+async def _check_settings(engine: Engine) -> Finding:
+    """What the variables of this shell say must be what the ledger says: a service that is started here would be refused."""
+    stored = await load_settings(engine)
+    if stored is None:
+        return ok("settings", "none are stored yet; the first process that uses the ledger stores them")
+    try:
+        refuse_differences(engine, stored.settings, load_service_config().said_settings())
+    except OnejobError as error:
+        return fail("settings", *str(error).rsplit("; ", 1))
+    shown = shown_settings(stored.settings, window_ms=engine.info.window_ms)
+    return ok("settings", ", ".join(f"{name} {value}" for name, (value, _) in shown.items()))
 
 
 def check_bucket(url: str) -> list[Finding]:
     try:
         return asyncio.run(_check_bucket(url))
     except OnejobError as error:
-        return [fail("view", str(error))]
+        return [fail("objects", str(error))]
 
 
 async def _check_bucket(url: str) -> list[Finding]:
+    """The readable objects are made again from the log, which alone decides: after all of it was verified, and not before."""
     from onejob.engines.bucket import BucketEngine  # late: it needs an extra
 
-    engine = await BucketEngine.open(url)
+    engine = await BucketEngine.open(url, examine=True)
     try:
-        return [await _repair_view(engine), erasure_finding(await engine.examine_erasure())]
+        damage = await engine.find_damage()
+        findings = [damage_finding(damage)]
+        if not damage.found:
+            findings.append(await _repair_view(engine))
+        return [*findings, erasure_finding(await engine.examine_erasure())]
     finally:
         await engine.aclose()
 
 
+def damage_finding(damage: "Damage") -> Finding:
+    if not damage.found:
+        return ok(
+            "objects",
+            f"{damage.entries} log entries, {damage.snapshots} snapshots and {damage.payloads} payloads are undamaged",
+        )
+    more = f", and {len(damage.found) - _DAMAGE_SHOWN} more" if len(damage.found) > _DAMAGE_SHOWN else ""
+    return fail(
+        "objects",
+        f"{', '.join(damage.found[:_DAMAGE_SHOWN])}{more}",
+        "restore them from versions or a copy of the bucket; nothing was repaired",
+    )
+
+
 async def _repair_view(engine: "BucketEngine") -> Finding:
-    """The readable objects of a bucket are made again from its log, which alone decides."""
     if not engine.has_view:
         return ok("view", "off: the bucket has no readable objects")
     return view_finding(await engine.repair_view())

@@ -23,6 +23,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
 
 import apsw
+from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.clock import Clock, SystemClock
@@ -34,7 +35,20 @@ from onejob.engines.sqlite import WorkerThread
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 
-from .log import LogPart, StoreTime, decode_entry, encode_entry, log_name, nonce_of, position_of, read_or_create_ledger
+from .log import (
+    LOG_FOLDER,
+    RESTORE,
+    SNAPSHOT_FOLDER,
+    LogEntry,
+    LogPart,
+    StoreTime,
+    decode_entry,
+    encode_entry,
+    find_damaged_entries,
+    log_name,
+    position_of,
+    read_or_create_ledger,
+)
 from .objects import NothingSent, ObjectStore, RequestFailed, prove_create_if_absent
 from .replica import (
     ERASURE_POLICY_ID,
@@ -48,7 +62,16 @@ from .replica import (
     ViewChanges,
     to_engine_error,
 )
-from .snapshots import DATE_MS, ENTRY_AGE_MS_MIN, Erasure, Keeper, find_snapshots, load_snapshot
+from .snapshots import (
+    DATE_MS,
+    ENTRY_AGE_MS_MIN,
+    Erasure,
+    Keeper,
+    Snapshot,
+    find_snapshots,
+    list_names,
+    load_snapshot,
+)
 from .url import ViewMode, open_objects, parse_bucket_url
 from .view import ViewRepair, ViewWriter, repair_view
 
@@ -67,6 +90,7 @@ _REFUSED_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.02
 _PAUSE_SECONDS_MAX: Final = 1.0
 _GETS_AT_ONCE: Final = 32
+_PAYLOADS_AT_ONCE: Final = 8
 _ATTEMPTS_MAX: Final = 10_000
 _VIEW_REPAIR_ENTRIES: Final = 256
 _KEEP_SECONDS: Final = 600.0
@@ -92,6 +116,15 @@ class Proof(NamedTuple):
     ordinal: int
     at: float  # on the clock of this machine
     date: int  # on the store's
+
+
+class Damage(Struct, frozen=True):
+    """What was read of the objects that decide, and which of them are not as they were written."""
+
+    entries: int
+    snapshots: int
+    payloads: int
+    found: list[str]
 
 
 class WriteCall:
@@ -121,6 +154,7 @@ class BucketEngine(EngineBase):
         durability_warning: str = "",
         display: str = "the bucket",
         run: Run | None = None,
+        examine: bool = False,
     ) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._objects = objects
@@ -139,7 +173,8 @@ class BucketEngine(EngineBase):
         self._proof = Proof(0, float("-inf"), 0)
         self._date = 0  # the last that the store told
         self._must_reopen = True
-        self._must_discard = False  # the file of the replica has failed
+        self._examines = examine  # use only what is in the bucket and verified, and write only when asked to
+        self._must_discard = examine  # the file of the replica has failed, or is not trusted
         self._check: asyncio.Task[None] | None = None
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
         self._erased_at = 0  # the last purge whose bytes are known to be gone
@@ -149,7 +184,7 @@ class BucketEngine(EngineBase):
         )
 
     @classmethod
-    async def open(cls, url: str, *, clock: Clock | None = None) -> "BucketEngine":
+    async def open(cls, url: str, *, clock: Clock | None = None, examine: bool = False) -> "BucketEngine":
         parsed, clock = parse_bucket_url(url), clock or SystemClock()
         engine = cls(
             open_objects(parsed, clock),
@@ -159,6 +194,7 @@ class BucketEngine(EngineBase):
             durability=parsed.durability,
             durability_warning=parsed.durability_warning,
             display=parsed.display,
+            examine=examine,
         )
         await engine.start()
         return engine
@@ -174,6 +210,8 @@ class BucketEngine(EngineBase):
         except BaseException:
             await self.aclose()
             raise
+        if self._examines:
+            return
         if self._view_mode is not ViewMode.OFF:
             self._spawn(self._view.run())
             self._spawn(self._repair_view())
@@ -186,7 +224,7 @@ class BucketEngine(EngineBase):
         if not any(command.writes for command in commands):
             return await self._read(self._replica.read, commands)
         call = WriteCall()
-        task = self._spawn(self._translate(self._write, commands, call))
+        task = self._spawn(self._write_or_unknown(commands, call))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
         # A caller that is cancelled leaves the task: what was sent must be resolved before the next batch.
@@ -225,6 +263,41 @@ class BucketEngine(EngineBase):
         erasure = await self._retry(lambda: self._keeper.examine_erasure(requested_at)) if requested_at else None
         return erasure if erasure is not None and erasure.remaining else None
 
+    async def find_damage(self) -> Damage:
+        """Read and verify every object that decides; for `onejob doctor`."""
+        await self._confirm()
+        snapshots = await self._retry(lambda: list_names(self._objects, SNAPSHOT_FOLDER))
+        entries = await self._retry(lambda: list_names(self._objects, LOG_FOLDER))
+        payloads = await self._run(self._replica.list_payloads)
+        covered = max(map(position_of, snapshots), default=0)
+        found = await find_damaged_entries(entries, self._get, self.info.ledger_id, covered)
+        found += await self._find_damaged_snapshots(snapshots)
+        found += await self._find_damaged_payloads(payloads)
+        return Damage(len(entries), len(snapshots), len(payloads), found)
+
+    async def _find_damaged_snapshots(self, names: Sequence[str]) -> list[str]:
+        damaged = [name for name in names if not await self._retry(partial(self._keeper.is_readable, name))]
+        if damaged:  # one may have been deleted meanwhile, because there is a newer one
+            there = await self._retry(lambda: list_names(self._objects, SNAPSHOT_FOLDER))
+            return [f"{name} is damaged" for name in damaged if name in there]
+        return []
+
+    async def _find_damaged_payloads(self, payloads: Sequence[Payload]) -> list[str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(payloads), _PAYLOADS_AT_ONCE):
+            some = payloads[start : start + _PAYLOADS_AT_ONCE]
+            results = await asyncio.gather(*map(self._load_payload, some), return_exceptions=True)
+            for payload, result in zip(some, results, strict=True):
+                if isinstance(result, StoreRefused):
+                    found[payload.name] = str(result).partition(";")[0]
+                elif isinstance(result, BaseException):
+                    raise result
+        if found:  # a job may have been deleted meanwhile, and its payloads with it
+            await self._confirm()
+            named = {payload.name for payload in await self._run(self._replica.list_payloads)}
+            return [text for name, text in found.items() if name in named]
+        return []
+
     @property
     def has_view(self) -> bool:
         return self._view_mode is not ViewMode.OFF
@@ -232,7 +305,8 @@ class BucketEngine(EngineBase):
     async def repair_view(self) -> ViewRepair:
         """Compare every object of the view with the log, and write or delete what differs; for `onejob doctor`."""
         await self._confirm()
-        await self._view.write_all_pending()
+        if not self._examines:
+            await self._view.write_all_pending()
         position = self._replica.state.position
         return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, position))
 
@@ -242,7 +316,7 @@ class BucketEngine(EngineBase):
         self._closed = True
         if self._writes:
             await asyncio.wait(self._writes, timeout=ANSWER_SECONDS)
-        if self._view_mode is not ViewMode.OFF and self._proof.ordinal:
+        if self._view_mode is not ViewMode.OFF and self._proof.ordinal and not self._examines:
             with suppress(TimeoutError, OnejobError, apsw.Error, OSError):  # the next who opens the bucket writes it
                 await asyncio.wait_for(self._view.write_all_pending(), VIEW_CLOSE_SECONDS)
         for task in self._tasks:
@@ -255,6 +329,15 @@ class BucketEngine(EngineBase):
         await self._objects.aclose()
 
     # Writing
+
+    async def _write_or_unknown(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+        """Whatever fails while an entry of this batch may be in the log, it does not say that nothing was done."""
+        try:
+            return await self._translate(self._write, commands, call)
+        except Unavailable as error:
+            if call.may_be_sent:
+                raise Unknown(f"a failure followed a write that may have been executed ({error})") from error
+            raise
 
     async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
         async with self._lock:
@@ -281,24 +364,23 @@ class BucketEngine(EngineBase):
     async def _put_entry(self, decided: Decided, call: WriteCall) -> ViewChanges | None:
         """Commit what was decided; None if another process has taken the position."""
         state = self._replica.state
-        position, nonce = state.position + 1, self._ids.holder()
-        data = encode_entry(nonce, state.nonce, decided.at, decided.parts)
+        entry = encode_entry(state.position + 1, self._ids.holder(), state.digest, decided.at, decided.parts)
         try:
             await self._put_payloads(decided.payloads)
-            other = await self._append(position, data, nonce, call)
+            other = await self._append(entry, call)
         except BaseException:
             await self._run(self._replica.rollback)
             raise
         if other is not None:
             call.may_be_sent = False  # the position is taken, so what was sent can have no effect
             await self._run(self._replica.rollback)
-            await self._apply(position, [other])
+            await self._apply([other])
             return None
-        return await self._commit_replica(decided, nonce, len(data))
+        return await self._commit_replica(entry)
 
-    async def _append(self, position: int, data: bytes, nonce: bytes, call: WriteCall) -> bytes | None:
+    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
         """Create an entry; returns the other one that is at its position, or None if it is ours."""
-        name = log_name(position)
+        name = log_name(entry.position)
         may_be_sent = False
         pauses = self._pauses()
         refused_until = asyncio.get_running_loop().time() + _REFUSED_SECONDS
@@ -310,7 +392,7 @@ class BucketEngine(EngineBase):
                 raise Unknown("the bucket has not answered for an hour; retry with the same key")
             call.may_be_sent = True
             try:
-                if await self._objects.create(name, data):
+                if await self._objects.create(name, entry.data):
                     return None
             except NothingSent as error:
                 call.may_be_sent = may_be_sent
@@ -321,8 +403,14 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 may_be_sent = True
             found = await self._find_entry(name, pauses)
+            if found == entry.data:
+                return None
             if found is not None:
-                return None if nonce_of(found) == nonce else found
+                try:
+                    return self._decode(entry.position, found)
+                except Unavailable:  # damaged, and perhaps ours, unless the only answer was that it was there
+                    call.may_be_sent = may_be_sent
+                    raise
             await asyncio.sleep(next(pauses))
 
     async def _find_entry(self, name: str, pauses: "Pauses") -> bytes | None:
@@ -335,10 +423,10 @@ class BucketEngine(EngineBase):
                     return None  # the caller notices it too
                 await asyncio.sleep(next(pauses))
 
-    async def _commit_replica(self, decided: Decided, nonce: bytes, size: int) -> ViewChanges:
+    async def _commit_replica(self, entry: LogEntry) -> ViewChanges:
         try:
-            dropped = await self._run(self._replica.list_payloads_dropped_by, decided.parts)
-            changes: ViewChanges = await self._run(self._replica.commit, decided.parts, nonce, decided.at, size)
+            dropped = await self._run(self._replica.list_payloads_dropped_by, entry.parts)
+            changes: ViewChanges = await self._run(self._replica.commit, entry)
         except (apsw.Error, OSError) as error:
             log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
             self._must_reopen = self._must_discard = True
@@ -347,7 +435,7 @@ class BucketEngine(EngineBase):
             self._spawn(self._delete_quietly(dropped))
         if self._keeper.is_due(self._replica.state):
             self._spawn(self._keep())
-        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(decided.parts)):
+        if any(row[0] == ERASURE_POLICY_ID for row in _policy_rows(entry.parts)):
             self._spawn(self._erase_soon())
         if self._view_mode is not ViewMode.OFF and self._replica.state.position % _VIEW_REPAIR_ENTRIES == 0:
             self._spawn(self._repair_view())
@@ -382,10 +470,10 @@ class BucketEngine(EngineBase):
         )
 
     async def _load_payload(self, payload: Payload) -> bytes:
-        data = await self._retry(lambda: self._objects.get(payload.name))
+        data = await self._get(payload.name)
         if data is None or sha256(data).digest() != payload.digest:
-            what = "is missing" if data is None else "was changed"
-            raise StoreRefused(f"the object {payload.name} {what}; restore it from a version or a copy of the bucket")
+            what = "is missing" if data is None else "is damaged"
+            raise StoreRefused(f"{payload.name} {what}; {RESTORE}")
         return bytes(data)
 
     # Following the log
@@ -441,7 +529,7 @@ class BucketEngine(EngineBase):
             self._prove(ordinal)
             return True
         if found is not None:
-            await self._apply(position, [found])
+            await self._apply([self._decode(position, found)])
         return False
 
     async def _find_newer(self, position: int) -> bytes | None:
@@ -458,17 +546,20 @@ class BucketEngine(EngineBase):
             position = self._replica.state.position + 1
             ordinal = next(self._ordinals)
             found = await asyncio.gather(*(self._get(log_name(position + n)) for n in range(width)))
-            entries = list(_until_none(found))
+            entries = [self._decode(position + n, data) for n, data in enumerate(_until_none(found))]
             if entries:
-                await self._apply(position, entries)
+                await self._apply(entries)
             if len(entries) < width:
                 self._prove(ordinal)
                 return
             width = min(width * 4, _GETS_AT_ONCE)
 
-    async def _apply(self, position: int, entries: Sequence[bytes]) -> None:
-        decoded = [(decode_entry(position + n, data), len(data)) for n, data in enumerate(entries)]
-        await self._run(self._replica.apply, decoded)
+    def _decode(self, position: int, data: bytes) -> LogEntry:
+        """Nothing of an entry is used before its digest is verified."""
+        return decode_entry(position, data)
+
+    async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        await self._run(self._replica.apply, entries)
 
     async def _ensure_current(self) -> None:
         """Before a decision: the replica is not stale, and the store's time is believed. The caller holds the lock."""
@@ -497,13 +588,10 @@ class BucketEngine(EngineBase):
             await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
             self._must_discard = False
             await self._follow_from_snapshot()
-            await self._catch_up()
-        except BrokenLog:
+            await self._follow_to_end()
+        except BrokenLog as error:
             await self._run(self._replica.reset)
-            raise StoreRefused(
-                "the log of this bucket does not continue its snapshot: objects in log/ were changed or removed; "
-                "restore them from versions or a copy of the bucket"
-            ) from None
+            raise StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}") from None
         self._must_reopen = False
 
     async def _follow_from_snapshot(self) -> None:
@@ -513,32 +601,40 @@ class BucketEngine(EngineBase):
             return
         for snapshot in reversed(snapshots[-2:]):
             if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
+                await self._refuse_foreign_snapshot(snapshot)
                 return
+            log.warning("%s is damaged, the snapshot before it is used; %s", snapshot.name, RESTORE)
         if snapshots:
-            raise StoreRefused(
-                "no snapshot of this bucket can be read; restore snap/ from versions or a copy of the bucket"
-            )
+            raise StoreRefused(f"{' and '.join(one.name for one in snapshots[-2:])} cannot be read; {RESTORE}")
         await self._run(self._replica.reset)
-        await self._retry(self._refuse_gap)
 
     async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
         if state.position == newest_snapshot == 0:
-            await self._retry(self._refuse_gap)
             return True
         if state.position < newest_snapshot:
             return False
         found = await self._get(log_name(state.position))
-        return found is not None and nonce_of(found) == state.nonce
+        return found is not None and self._decode(state.position, found).digest == state.digest
 
-    async def _refuse_gap(self) -> None:
-        """Without a snapshot the log begins with its first entry, or somebody has deleted it."""
-        async for page in self._objects.list(log_name(0).rpartition("/")[0]):
-            first = min((position_of(one.name) for one in page), default=1)
-            if first > 1:
-                raise StoreRefused(
-                    f"the first {first - 1} entries of the log are missing: answered keys would be new; restore log/"
-                )
-            return
+    async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
+        """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
+        found = await self._get(log_name(snapshot.position))
+        if found is not None and self._decode(snapshot.position, found).digest != self._replica.state.digest:
+            raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
+
+    async def _follow_to_end(self) -> None:
+        """Apply all entries. If there is one after the end, somebody has deleted what was between."""
+        _, listed = await asyncio.gather(
+            self._catch_up(), self._retry(partial(self._find_last_entry, self._replica.state.position))
+        )
+        while (end := self._replica.state.position) < listed:
+            await self._catch_up()
+            if self._replica.state.position == end:
+                raise StoreRefused(f"{log_name(end + 1)} is missing: answered keys would be new; {RESTORE}")
+
+    async def _find_last_entry(self, after: int) -> int:
+        pages = self._objects.list(LOG_FOLDER, after=log_name(after))
+        return max([position_of(one.name) async for page in pages for one in page], default=0)
 
     # Small things
 

@@ -1,11 +1,14 @@
 """The log: one object per batch, created if absent. Its entries, its names, and the store's time that dates them.
 
 An entry holds the changes of a batch as rows, not its commands, so that another version of this program replays it
-alike. It names the nonce of its predecessor: a replica that does not continue the log is noticed.
+alike. Its digest covers its position, all of its content and the digest of its predecessor; the first entry continues the
+digest of the ledger's id. So an entry that was changed, moved or taken from another log is refused before it is read.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct, json, msgpack
@@ -17,14 +20,22 @@ from onejob.ids import new_ledger_id
 
 from .objects import ObjectStore, StoreDate
 
-LOG_FORMAT: Final = 1
-NONCE_BYTES: Final = 16
+Get = Callable[[str], Coroutine[Any, Any, bytes | None]]
+
+LOG_FORMAT: Final = 2
 PAYLOAD_BYTES_MIN: Final = 64 << 10  # what is larger is an object of its own
 LOG_FOLDER: Final = "log"
+SNAPSHOT_FOLDER: Final = "snap"
 LEDGER_NAME: Final = "onejob.json"
+RESTORE: Final = "restore it from a version or a copy of the bucket"
+_GETS_AT_ONCE: Final = 32
 _DRIFT: Final = 0.0002  # of the monotonic clock, at most
 _DRIFT_FREE_SECONDS: Final = 5.0  # in which it drifts by no more than a millisecond
 _NEWER: Final = "was written by a newer program; upgrade this one"
+_OLDER: Final = (
+    "has a format from before the first release, which this program does not read; "
+    "export its keys with the program that wrote it, and import them under another prefix"
+)
 
 
 class LogPart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -34,22 +45,34 @@ class LogPart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     payloads: list[tuple[bytes, int, int, bytes, int]] = []  # job id, kind, index, SHA-256, bytes
 
 
-class LogEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    format: int
-    nonce: bytes
-    previous: bytes  # the nonce of the entry before
+class LogEntry(NamedTuple):
+    position: int
+    previous: bytes  # the digest of the entry before
     at: int  # never below the time of the entry before
+    digest: bytes
     parts: list[LogPart]
+    data: bytes  # as it is stored
 
 
-class _EntryFormat(Struct, array_like=True):
+class _StoredEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     format: int
-    nonce: bytes
+    nonce: bytes  # tells apart two entries with the same changes
+    previous: bytes
+    at: int
+    digest: bytes
+    body: bytes  # the parts, encoded: they are hashed as they are stored
+
+
+class _AnyFormat(Struct, array_like=True):
+    format: int
 
 
 _encoder = msgpack.Encoder()
-_decoder = msgpack.Decoder(LogEntry)
-_format_decoder = msgpack.Decoder(_EntryFormat)
+_decoder = msgpack.Decoder(_StoredEntry)
+_body_decoder = msgpack.Decoder(list[LogPart])
+_format_decoder = msgpack.Decoder(_AnyFormat)
+# What msgspec raises for bytes that are not what it expects.
+_MALFORMED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def log_name(position: int) -> str:
@@ -62,56 +85,143 @@ def position_of(name: str) -> int:
     return int(digits) if len(digits) == 16 and digits.isascii() and digits.isdigit() else 0
 
 
-def encode_entry(nonce: bytes, previous: bytes, at: int, parts: list[LogPart]) -> bytes:
-    return _encoder.encode(LogEntry(LOG_FORMAT, nonce, previous, at, parts))
+def first_digest(ledger_id: str) -> bytes:
+    """What the first entry of a ledger's log continues."""
+    return sha256(f"onejob log {LOG_FORMAT} {ledger_id}".encode()).digest()
 
 
-def nonce_of(data: bytes) -> bytes:
-    """The nonce of an entry, whatever its format; empty if it is no entry."""
-    try:
-        return _format_decoder.decode(data).nonce
-    except msgspec.MsgspecError:
-        return b""
+def encode_entry(position: int, nonce: bytes, previous: bytes, at: int, parts: list[LogPart]) -> LogEntry:
+    body = _encoder.encode(parts)
+    digest = _digest_of(position, nonce, previous, at, body)
+    data = _encoder.encode(_StoredEntry(LOG_FORMAT, nonce, previous, at, digest, body))
+    return LogEntry(position, previous, at, digest, parts, data)
+
+
+def _digest_of(position: int, nonce: bytes, previous: bytes, at: int, body: bytes) -> bytes:
+    return sha256(_encoder.encode((LOG_FORMAT, position, nonce, previous, at)) + body).digest()
 
 
 def decode_entry(position: int, data: bytes) -> LogEntry:
-    """Rows of an older version get the defaults of the fields that were added since."""
+    """Refuse what was not written like this; rows of an older version get the defaults of the fields that were added."""
+    entry = verify_entry(position, data)
     try:
-        if _format_decoder.decode(data).format > LOG_FORMAT:
-            raise Outdated(f"{log_name(position)} {_NEWER}")
-        entry = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise StoreRefused(
-            f"{log_name(position)} is damaged ({error}); restore the object from a version or a copy of the bucket"
-        ) from None
-    for part in entry.parts:
+        parts = _body_decoder.decode(entry.body)
+    except _MALFORMED as error:
+        raise _refusal(position, data, str(error)) from None
+    for part in parts:
         for kind, inserts in part.rows.inserts.items():
             inserts[:] = [_complete(kind, row) for row in inserts]
         for kind, updates in part.rows.updates.items():
             updates[:] = [(_complete(kind, row), version) for row, version in updates]
+    return LogEntry(position, entry.previous, entry.at, entry.digest, parts, data)
+
+
+def verify_entry(position: int, data: bytes) -> _StoredEntry:
+    try:
+        entry = _decoder.decode(data)
+    except _MALFORMED as error:
+        raise _refusal(position, data, str(error)) from None
+    if entry.format != LOG_FORMAT:
+        raise _refusal(position, data, f"its format is {entry.format}")
+    if entry.digest != _digest_of(position, entry.nonce, entry.previous, entry.at, entry.body):
+        raise _refusal(position, data, "its digest is wrong")
     return entry
+
+
+def _refusal(position: int, data: bytes, reason: str) -> Outdated | StoreRefused:
+    try:
+        format = _format_decoder.decode(data).format
+    except _MALFORMED:
+        format = 0
+    if format > LOG_FORMAT:
+        return Outdated(f"{log_name(position)} {_NEWER}")
+    if format == 1:
+        return StoreRefused(f"{log_name(position)} {_OLDER}")
+    return StoreRefused(f"{log_name(position)} is damaged ({reason}); {RESTORE}")
 
 
 def _complete(kind: Kind, row: Any) -> Any:
     return complete_row(kind, row)
 
 
+async def find_damaged_entries(names: Sequence[str], get: Get, ledger_id: str, covered: int) -> list[str]:
+    """Verify the whole chain; returns what is wrong with which entries.
+
+    Those up to `covered`, the position of the newest snapshot, may be missing.
+    """
+    damage: list[str] = []
+    last, digest = 0, first_digest(ledger_id)  # of the entry before; an empty digest is not known
+    for start in range(0, len(names), _GETS_AT_ONCE):
+        some = names[start : start + _GETS_AT_ONCE]
+        for name, data in zip(some, await asyncio.gather(*map(get, some)), strict=True):
+            position = position_of(name)
+            if data is None:  # deleted since its name was listed
+                continue
+            if position > last + 1:
+                damage += _describe_gap(max(last, covered) + 1, position)
+                digest = b""
+            last, digest = position, _check_entry(position, data, digest, damage)
+    return damage
+
+
+def _describe_gap(first: int, after: int) -> Sequence[str]:
+    return [f"{log_name(first)} is missing ({after - first} entries in a row)"] if first < after else []
+
+
+def _check_entry(position: int, data: bytes, previous: bytes, damage: list[str]) -> bytes:
+    """The digest of an entry; empty if it is damaged."""
+    try:
+        entry = verify_entry(position, data)
+    except (Outdated, StoreRefused) as error:
+        damage.append(str(error).partition(";")[0])
+        return b""
+    if previous and entry.previous != previous:
+        damage.append(describe_break(position))
+    return entry.digest
+
+
+def describe_break(position: int) -> str:
+    return f"{log_name(position)} does not continue {log_name(position - 1) if position > 1 else LEDGER_NAME}"
+
+
 class _LedgerObject(Struct):
     format: int
     ledger: str
+    digest: str = ""
     made_by: str = "onejob"
 
 
 async def read_or_create_ledger(objects: ObjectStore) -> str:
-    """The id of the ledger in this bucket, which is made with its first opening."""
-    await objects.create(LEDGER_NAME, json.encode(_LedgerObject(LOG_FORMAT, new_ledger_id())))
+    """The id of the ledger in this bucket, which is made with its first opening, and never beside a log."""
+    data = await objects.get(LEDGER_NAME)
+    if data is None and not await _has_log(objects):
+        await objects.create(LEDGER_NAME, encode_ledger(new_ledger_id()))
+    data = data or await objects.get(LEDGER_NAME)  # another process may have made it meanwhile, and a log with it
+    if data is None:
+        raise StoreRefused(f"{LEDGER_NAME} is missing; {RESTORE}")
     try:
-        found = json.decode(await objects.get(LEDGER_NAME) or b"", type=_LedgerObject)
-    except msgspec.MsgspecError:
-        raise StoreRefused(f"{LEDGER_NAME} is missing or damaged; restore it, or choose another prefix") from None
+        found = json.decode(data, type=_LedgerObject)
+    except _MALFORMED:
+        raise StoreRefused(f"{LEDGER_NAME} is damaged; {RESTORE}") from None
     if found.format > LOG_FORMAT:
         raise Outdated(f"{LEDGER_NAME} {_NEWER}")
+    if found.format == 1:
+        raise StoreRefused(f"{LEDGER_NAME} {_OLDER}")
+    if found.format != LOG_FORMAT or found.digest != first_digest(found.ledger).hex():
+        raise StoreRefused(f"{LEDGER_NAME} is damaged; {RESTORE}")
     return found.ledger
+
+
+async def _has_log(objects: ObjectStore) -> bool:
+    for folder in (LOG_FOLDER, SNAPSHOT_FOLDER):
+        async for page in objects.list(folder):
+            if any(position_of(one.name) for one in page):
+                return True
+    return False
+
+
+def encode_ledger(ledger_id: str) -> bytes:
+    return json.encode(_LedgerObject(LOG_FORMAT, ledger_id, first_digest(ledger_id).hex()))
 
 
 class StoreTime:

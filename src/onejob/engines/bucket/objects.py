@@ -33,10 +33,25 @@ _DELETES_AT_ONCE = 1000
 _CHUNK_BYTES = 8 << 20
 _DATE_SECONDS = 5.0
 _HEAD_BYTES_MAX = 64 << 10
-# obstore raises one exception for every failure of a request; what it says in its details tells them apart.
-_NEVER_SENT = ("kind: Connect",)
-_SLOW_DOWN = ("503 Service Unavailable", "429 Too Many Requests", "SlowDown")
-_REFUSED = ("400 Bad Request", "NoSuchBucket", "404 Not Found", "405 Method Not Allowed", "501 Not Implemented")
+# obstore raises one exception for nearly every failure, and tells them apart only in its details: a Rust value, one field
+# per line. What a server wrote is quoted there in one line, so whole lines are compared, and nothing is searched for.
+_DETAILS = "\nDebug source:\n"
+_NEVER_SENT = tuple(
+    [
+        "inner: Http(",
+        "HttpError {",
+        f"kind: {kind},",
+        "source: reqwest::Error {",
+        "kind: Request,",
+        "source: hyper_util::client::legacy::Error(",
+        "Connect,",
+    ]
+    for kind in ("Connect", "Timeout")
+)
+_SLOW_DOWN = ("status: 429,", "status: 503,")
+_REFUSED = ("status: 400,", "status: 401,", "status: 403,", "status: 404,", "status: 405,", "status: 501,")
+_NO_BUCKET = ("<Code>NoSuchBucket</Code>", "<Code>ContainerNotFound</Code>")  # a name cannot hold a bracket
+_FAILURES = (BaseError, OSError, ValueError)
 
 
 class RequestFailed(Exception):
@@ -126,14 +141,14 @@ class ObstoreObjects:
             await obstore.put_async(self._store, name, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
         return True
 
     async def put(self, name: str, data: bytes) -> None:
         try:
             await obstore.put_async(self._store, name, data, use_multipart=False)
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
 
     async def get(self, name: str) -> bytes | None:
@@ -141,10 +156,10 @@ class ObstoreObjects:
             found = await obstore.get_async(self._store, name)
             return bytes(await found.bytes_async())
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if any(code in str(error) for code in _NO_BUCKET):
                 raise _to_failure(error) from None
             return None
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[ObjectInfo]]:
@@ -156,7 +171,7 @@ class ObstoreObjects:
                 found += (ObjectInfo(one["path"], one["size"], to_ms(one["last_modified"])) for one in page)
         except FileNotFoundError:
             return
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
         found.sort()
         for start in range(0, len(found), _LIST_PAGE):
@@ -168,7 +183,7 @@ class ObstoreObjects:
                 await obstore.delete_async(self._store, list(names[start : start + _DELETES_AT_ONCE]))
             except FileNotFoundError:
                 await self._delete_each(names[start : start + _DELETES_AT_ONCE])
-            except (BaseError, OSError) as error:
+            except _FAILURES as error:
                 raise _to_failure(error) from None
 
     async def _delete_each(self, names: Sequence[str]) -> None:
@@ -178,13 +193,13 @@ class ObstoreObjects:
                 await obstore.delete_async(self._store, name)
             except FileNotFoundError:
                 continue
-            except (BaseError, OSError) as error:
+            except _FAILURES as error:
                 raise _to_failure(error) from None
 
     async def upload(self, name: str, file: Path) -> None:
         try:
             await obstore.put_async(self._patient, name, file, chunk_size=_CHUNK_BYTES)
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
 
     async def download(self, name: str, file: Path) -> bool:
@@ -195,7 +210,7 @@ class ObstoreObjects:
                     target.write(chunk)
         except FileNotFoundError:
             return False
-        except (BaseError, OSError) as error:
+        except _FAILURES as error:
             raise _to_failure(error) from None
         return True
 
@@ -207,17 +222,27 @@ class ObstoreObjects:
 
 
 def _to_failure(error: Exception) -> RequestFailed:
-    # The first line names the request and its failure; the details that follow repeat it.
-    text, details = str(error).partition("\n")[0], str(error)
+    """What is not known for certain to have done nothing may be done."""
+    text = str(error).partition("\n")[0]  # names the request and its failure; the details repeat it
+    end = _end_of_request(str(error))
     if isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
         return NothingSent(f"the store refused the credentials or the permission ({text})")
-    if any(sign in details for sign in _NEVER_SENT):
+    if end[:7] in _NEVER_SENT:
         return NothingSent(f"the store cannot be reached ({text})")
-    if any(sign in details for sign in _SLOW_DOWN):
-        return SlowDown(text)
-    if any(sign in details for sign in _REFUSED) or isinstance(error, FileNotFoundError):
-        return NothingSent(text)
-    return RequestFailed(text)
+    match end:
+        case ["inner: Status {", status, *_] if status in _SLOW_DOWN:
+            return SlowDown(text)
+        case ["inner: Status {", status, *_] if status in _REFUSED:
+            return NothingSent(text)
+    return NothingSent(text) if isinstance(error, FileNotFoundError) else RequestFailed(text)
+
+
+def _end_of_request(text: str) -> list[str]:
+    """The lines of the details from the one on that says how the request ended; none if they have another form."""
+    _, has_details, details = text.rpartition(_DETAILS)
+    lines = [line.strip() for line in details.split("\n")] if has_details else []
+    starts = [n for n, line in enumerate(lines) if line.startswith("inner: ")]
+    return lines[starts[0] :] if len(starts) == 1 else []
 
 
 class LocalDates:

@@ -1,7 +1,7 @@
 """The replica: the facts of the log in a local SQLite file, with the tables and queries of the SQLite engine.
 
 The file may be lost at any time: it is not synced, and the log has everything. It belongs to one process, which holds a
-lock on it. It names the ledger, the boot, the user, its position in the log and the nonce of the last entry; whatever
+lock on it. It names the ledger, the boot, the user, its position in the log and the digest of the last entry; whatever
 does not fit is discarded, because after a power cut an unsynced file may hold pages that are valid but old.
 """
 
@@ -32,7 +32,7 @@ from onejob.engines.sqlite import SqliteStore, queries, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
 from onejob.settings import cache_folder
 
-from .log import PAYLOAD_BYTES_MIN, LogEntry, LogPart
+from .log import PAYLOAD_BYTES_MIN, LogEntry, LogPart, describe_break, first_digest
 from .view import ViewObject, record_name, render_record, render_task, task_name
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ _SLOTS_MAX: Final = 256
 _SUFFIXES: Final = ("", "-wal", "-shm")
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS replica (
-    boot_id TEXT NOT NULL, owner TEXT NOT NULL, nonce BLOB NOT NULL, at INTEGER NOT NULL,
+    boot_id TEXT NOT NULL, owner TEXT NOT NULL, digest BLOB NOT NULL, at INTEGER NOT NULL,
     log_bytes INTEGER NOT NULL, snapshot INTEGER NOT NULL, snapshot_bytes INTEGER NOT NULL, snapshot_at INTEGER NOT NULL
 );
 INSERT INTO replica SELECT '', '', x'', 0, 0, 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM replica);
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS view_pending (
     name TEXT NOT NULL PRIMARY KEY, kind INTEGER NOT NULL, id BLOB NOT NULL, entry INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
-_REPLICA_FIELDS: Final = "nonce, at, log_bytes, snapshot, snapshot_bytes, snapshot_at"
+_REPLICA_FIELDS: Final = "digest, at, log_bytes, snapshot, snapshot_bytes, snapshot_at"
 _RECORD_NAME_FIELDS: Final = "tenant, scope, key, id, user"
 
 
@@ -66,7 +66,7 @@ class LogState(NamedTuple):
     """Where a replica is in the log, and what the log has grown since the last snapshot."""
 
     position: int
-    nonce: bytes
+    digest: bytes  # of the last entry
     at: int
     log_bytes: int
     snapshot: int
@@ -182,6 +182,7 @@ class Replica:
         self._file.remove()
         schema.prepare_file(str(self.path), create=True)
         self._connect()
+        self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(self.ledger_id),))
         self._adopt()
 
     def load(self, snapshot: Path, *, bytes: int, at: int) -> None:
@@ -192,7 +193,9 @@ class Replica:
         self._connect()
         assert self._store is not None
         if self._store.ledger.id != self.ledger_id:
-            raise StoreRefused("a snapshot of another ledger is in this bucket; remove it from snap/")
+            raise StoreRefused(
+                "the snapshot is of another ledger than onejob.json; restore both from one copy of the bucket"
+            )
         self._store.db.execute(
             "UPDATE replica SET log_bytes = 0, snapshot = ?, snapshot_bytes = ?, snapshot_at = ?",
             (self._store.ledger.generation, bytes, at),
@@ -292,11 +295,11 @@ class Replica:
             store.rollback()
         return Decided(replies, parts, payloads, at)
 
-    def commit(self, parts: Sequence[LogPart], nonce: bytes, at: int, bytes: int) -> ViewChanges:
+    def commit(self, entry: LogEntry) -> ViewChanges:
         """Commit the open transaction, whose entry is in the log."""
         store = self._writer()
-        committed = self._note_view(parts, store.ledger.generation + 1)
-        self._advance(nonce, at, bytes)
+        committed = self._note_view(entry.parts, entry.position)
+        self._advance(entry)
         store.db.execute("COMMIT")
         self._refresh()
         return committed
@@ -305,36 +308,35 @@ class Replica:
         if self._store is not None:
             self._store.rollback()
 
-    def apply(self, entries: Sequence[tuple[LogEntry, int]]) -> None:
-        """Store entries of others, each with its size, in one transaction."""
+    def apply(self, entries: Sequence[LogEntry]) -> None:
+        """Store entries of others in one transaction."""
         store = self._writer()
         store.rollback()
         store.begin()
         try:
-            previous = self.state.nonce
-            for entry, bytes in entries:
-                if entry.previous != previous:
-                    raise BrokenLog
-                position = store.ledger.generation + 1
+            previous = self.state.digest
+            for entry in entries:
+                if entry.position != store.ledger.generation + 1 or entry.previous != previous:
+                    raise BrokenLog(describe_break(entry.position))
                 for part in entry.parts:
                     self._save(store, part)
-                self._note_view(entry.parts, position)
-                self._advance(entry.nonce, entry.at, bytes)
-                store.ledger = schema.LedgerState(store.ledger.id, position)
-                previous = entry.nonce
+                self._note_view(entry.parts, entry.position)
+                self._advance(entry)
+                store.ledger = schema.LedgerState(store.ledger.id, entry.position)
+                previous = entry.digest
             store.db.execute("COMMIT")
         finally:
             store.rollback()
             self._refresh()
 
-    def _advance(self, nonce: bytes, at: int, bytes: int) -> None:
+    def _advance(self, entry: LogEntry) -> None:
         store = self._writer()
         self._flush_written()
         # Without a snapshot, its age counts from the first entry.
         store.db.execute(
-            "UPDATE replica SET nonce = ?, at = ?2, log_bytes = log_bytes + ?, "
+            "UPDATE replica SET digest = ?, at = ?2, log_bytes = log_bytes + ?, "
             "snapshot_at = CASE snapshot_at WHEN 0 THEN ?2 ELSE snapshot_at END",
-            (nonce, at, bytes),
+            (entry.digest, entry.at, len(entry.data)),
         )
         store.advance_generation()
 
@@ -430,9 +432,9 @@ class Replica:
         )
         return None if row is None else Payload(payload_name(job_id, kind, index, row[0]), row[0], b"")
 
-    def list_payload_names(self) -> set[str]:
+    def list_payloads(self) -> list[Payload]:
         rows: Any = self._reader().db.execute('SELECT job_id, kind, "index", digest FROM payload')
-        return {payload_name(*row) for row in rows}
+        return [Payload(payload_name(*row), row[3], b"") for row in rows]
 
     def list_payloads_dropped_by(self, parts: Sequence[LogPart]) -> list[str]:
         """Asked before the commit, on what is committed."""

@@ -9,17 +9,17 @@ import asyncio
 import tempfile
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
-from hashlib import sha256
+from hashlib import file_digest, sha256
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from onejob.errors import StoreRefused
 
-from .log import LOG_FOLDER, log_name, position_of
+from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of
 from .objects import ObjectStore
 from .replica import LogState, Replica
 
-SNAPSHOT_FOLDER: Final = "snap"
 SNAPSHOTS_KEPT: Final = 2
 LOG_BYTES_MIN: Final = 64 << 20
 SNAPSHOT_AGE_MS_MAX: Final = 86_400_000
@@ -38,10 +38,6 @@ class Snapshot(NamedTuple):
     bytes: int
     modified_ms: int
 
-    @property
-    def digest(self) -> str:
-        return self.name.rpartition("-")[2]
-
 
 class Erasure(NamedTuple):
     """How far the bytes of purged facts are gone."""
@@ -49,6 +45,11 @@ class Erasure(NamedTuple):
     requested_at: int
     gone_at: int  # not before
     remaining: int  # entries and snapshots from before the purge
+
+
+async def list_names(objects: ObjectStore, folder: str) -> list[str]:
+    """The entries of the log, or all snapshots: what has a position in its name."""
+    return [one.name async for page in objects.list(folder) for one in page if position_of(one.name)]
 
 
 async def find_snapshots(objects: ObjectStore) -> list[Snapshot]:
@@ -68,7 +69,7 @@ async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapsh
         packed, unpacked = Path(folder) / "packed", Path(folder) / "unpacked"
         if not await objects.download(snapshot.name, packed):
             return False
-        if await asyncio.to_thread(_digest_of, packed) != snapshot.digest:
+        if not await asyncio.to_thread(_is_intact, packed, snapshot.name):
             return False
         await asyncio.to_thread(_unpack, packed, unpacked)
         await run(lambda: replica.load(unpacked, bytes=snapshot.bytes, at=snapshot.modified_ms))
@@ -151,18 +152,18 @@ class Keeper:
         snapshots = await find_snapshots(self._objects)
         old = [one for one in snapshots if one.modified_ms <= purged_before + DATE_MS] or snapshots[:-SNAPSHOTS_KEPT]
         is_enough = len(snapshots) >= SNAPSHOTS_KEPT or purged_before
-        if snapshots and is_enough and snapshots[-1] not in old and await self._is_readable(snapshots[-1]):
+        if snapshots and is_enough and snapshots[-1] not in old and await self.is_readable(snapshots[-1].name):
             last = snapshots[-1 if purged_before else -SNAPSHOTS_KEPT].position
             await self._delete_entries(last, self._latest_ms() - ENTRY_AGE_MS_MIN)
             if old:
                 await self._objects.delete([one.name for one in old])
         await self.delete_unnamed_payloads()
 
-    async def _is_readable(self, snapshot: Snapshot) -> bool:
+    async def is_readable(self, name: str) -> bool:
+        """True if there is a snapshot of this name, and it is what was put."""
         with tempfile.TemporaryDirectory(dir=self._replica.path.parent, prefix="onejob-") as folder:
             packed = Path(folder) / "packed"
-            found = await self._objects.download(snapshot.name, packed)
-            return found and await asyncio.to_thread(_digest_of, packed) == snapshot.digest
+            return await self._objects.download(name, packed) and await asyncio.to_thread(_is_intact, packed, name)
 
     async def _delete_entries(self, last: int, modified_before_ms: int) -> None:
         async for page in self._objects.list(LOG_FOLDER):
@@ -178,7 +179,7 @@ class Keeper:
         old = [one.name async for page in self._objects.list("payload") for one in page if one.modified_ms < before]
         if old:
             # After the list, and at the end of the log: whatever an entry names by now is in the replica.
-            named: set[str] = await self._run_current(self._replica.list_payload_names)
+            named = {payload.name for payload in await self._run_current(self._replica.list_payloads)}
             unnamed: Sequence[str] = [name for name in old if name not in named]
             if unnamed:
                 await self._objects.delete(unnamed)
@@ -206,12 +207,13 @@ def _unpack(source: Path, target: Path) -> None:
         data.write(unpacker.flush())
 
 
-def _digest_of(file: Path) -> str:
-    digest = sha256()
-    with file.open("rb") as data:
-        for chunk in _chunks(data):
-            digest.update(chunk)
-    return digest.hexdigest()
+def _is_intact(packed: Path, name: str) -> bool:
+    with packed.open("rb") as data:
+        return has_digest_of_name(data, name)
+
+
+def has_digest_of_name(data: BufferedReader | BytesIO, name: str) -> bool:
+    return file_digest(data, "sha256").hexdigest() == name.rpartition("-")[2]
 
 
 def _chunks(file: Any) -> Any:

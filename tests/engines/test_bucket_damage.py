@@ -1,0 +1,395 @@
+"""Objects of a bucket that are not as they were written: an identical answer or a refusal by name, and never another job.
+
+Every bit is flipped where objects are decoded; every few bits also from the opening of the bucket to its answers.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from msgspec import json, msgpack
+
+from onejob.cli.doctor import check_bucket
+from onejob.cli.findings import CheckStatus
+from onejob.clock import FakeClock, SystemClock
+from onejob.conformance.samples import submit
+from onejob.conformance.world import expect, list_facts, read_attachments
+from onejob.core.facts import Kind
+from onejob.core.replies import Created, Replayed
+from onejob.engines.bucket import BucketEngine
+from onejob.engines.bucket.log import (
+    LEDGER_NAME,
+    LogEntry,
+    decode_entry,
+    encode_entry,
+    log_name,
+    read_or_create_ledger,
+)
+from onejob.engines.bucket.objects import RequestFailed
+from onejob.engines.bucket.replica import ReplicaFile
+from onejob.engines.bucket.snapshots import has_digest_of_name
+from onejob.engines.bucket.url import ViewMode
+from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
+from tests.engines.bucket_campaign import open_bucket
+from tests.support.command_line import CommandRunner
+from tests.support.object_stores import MemoryObjects, WrappedObjects
+
+DAY_MS: Final = 86_400_000
+KEYS: Final = ("a", "b", "c")
+SMALL_PAYLOAD: Final = b'"a payload of its own"'
+BITS_PER_SAMPLE: Final = 37
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
+    return (flipped(data, bit) for bit in range(0, len(data) * 8, step))
+
+
+class Bucket(NamedTuple):
+    """A small one, and what it answers. Its objects are copied before they are changed."""
+
+    clock: FakeClock
+    objects: dict[str, tuple[bytes, int]]
+    jobs: dict[str, bytes]  # by key
+
+    def with_objects(self, changes: dict[str, bytes | None]) -> MemoryObjects:
+        store = MemoryObjects(self.clock)
+        store.objects = {name: stored for name, stored in self.objects.items() if name not in changes}
+        store.objects |= {name: (data, 0) for name, data in changes.items() if data is not None}
+        return store
+
+    def find(self, folder: str) -> str:
+        (name,) = [name for name in self.objects if name.startswith(folder)]
+        return name
+
+
+@pytest.fixture(autouse=True)
+def small_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onejob.engines.bucket.replica.PAYLOAD_BYTES_MIN", 16)
+
+
+async def make_bucket(folder: Path, *, snapshots: Sequence[str] = (), ledger: bytes | None = None) -> Bucket:
+    clock = FakeClock()
+    store = MemoryObjects(clock)
+    if ledger is not None:
+        await store.put(LEDGER_NAME, ledger)
+    engine = await open_bucket(store, folder / "maker", clock)
+    jobs: dict[str, bytes] = {}
+    for key in KEYS:
+        data = SMALL_PAYLOAD if key == "b" else b"1"
+        created = await expect(engine, submit(key, input=data, ttl_ms=30 * DAY_MS), Created)
+        jobs[key] = created.job.id
+        if key in snapshots:
+            await engine._keeper.keep(engine._lock, force=True)
+    await engine._view.write_all_pending()
+    await engine.aclose()
+    return Bucket(clock, dict(store.objects), jobs)
+
+
+def view_of(store: MemoryObjects) -> dict[str, bytes]:
+    return {name: data for name, (data, _) in store.objects.items() if name.startswith(("tenants/", "tasks/"))}
+
+
+async def check_answers(
+    bucket: Bucket, store: MemoryObjects, folder: Path, named: str, engine_class: type[BucketEngine] = BucketEngine
+) -> bool:
+    """True if everything is answered as before; False if it was refused by name. Anything else fails."""
+    view = view_of(store)
+    engine = engine_class(store, ReplicaFile(str(folder), "test"), clock=bucket.clock, examine=True)
+    try:
+        await engine.start()
+        for key, job_id in bucket.jobs.items():
+            data = SMALL_PAYLOAD if key == "b" else b"1"
+            replayed = await expect(engine, submit(key, input=data, ttl_ms=30 * DAY_MS), Replayed)
+            assert replayed.job is not None
+            assert replayed.job.id == job_id
+            assert await read_attachments(engine, job_id) == [data]
+        assert len(await list_facts(engine, Kind.JOB)) == len(KEYS)
+        return True
+    except (Outdated, StoreRefused) as error:
+        assert named in str(error), error  # noqa: PT017 - either is right, but not under another name
+        return False
+    finally:
+        await engine.aclose()
+        assert view_of(store) == view, "the view was overwritten"
+
+
+async def test_every_flipped_bit_of_an_entry_is_refused_by_name(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    for position in (1, 2, 3):
+        data = bucket.objects[log_name(position)][0]
+        entry, refused = decode_entry(position, data), 0
+        for changed in flips(data):
+            try:
+                assert decode_entry(position, changed)[:-1] == entry[:-1]
+            except (Outdated, StoreRefused) as error:
+                assert log_name(position) in str(error)  # noqa: PT017 - most of many are refused
+                refused += 1
+        assert refused == len(data) * 8
+        for length in range(len(data)):
+            with pytest.raises(StoreRefused, match=log_name(position)):
+                decode_entry(position, data[:length])
+
+
+async def test_every_flipped_bit_of_the_ledger_is_refused_by_name_or_changes_nothing(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    ledger_id = await read_or_create_ledger(bucket.with_objects({}))
+    refused = 0
+    for changed in flips(bucket.objects[LEDGER_NAME][0]):
+        try:
+            assert await read_or_create_ledger(bucket.with_objects({LEDGER_NAME: changed})) == ledger_id
+        except (Outdated, StoreRefused) as error:
+            assert LEDGER_NAME in str(error)  # noqa: PT017 - most of many are refused
+            refused += 1
+    assert refused > len(bucket.objects[LEDGER_NAME][0]) * 6
+
+
+@pytest.mark.parametrize("snapshots", ["", "bc"])
+async def test_a_log_without_its_ledger_is_refused_and_gets_no_other(tmp_path: Path, snapshots: str) -> None:
+    bucket = await make_bucket(tmp_path, snapshots=snapshots)
+    entries = {log_name(n): None for n in (1, 2, 3)} if snapshots else {}
+    store = bucket.with_objects({LEDGER_NAME: None, **entries})
+    assert not await check_answers(bucket, store, tmp_path / "b", f"{LEDGER_NAME} is missing")
+    assert LEDGER_NAME not in store.objects
+    await store.put(LEDGER_NAME, bucket.objects[LEDGER_NAME][0])
+    assert await check_answers(bucket, store, tmp_path / "b", "nothing")
+
+
+async def test_every_flipped_bit_of_a_snapshot_is_noticed(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="a")
+    name = bucket.find("snap/")
+    data = bucket.objects[name][0]
+    assert has_digest_of_name(BytesIO(data), name)
+    assert not any(has_digest_of_name(BytesIO(changed), name) for changed in flips(data))
+
+
+async def test_every_flipped_bit_of_a_payload_is_refused_by_name(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    name, store = bucket.find("payload/"), bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "b", bucket.clock)
+    for changed in flips(SMALL_PAYLOAD):
+        store.objects[name] = (changed, 0)
+        with pytest.raises(StoreRefused, match=f"{name} is damaged"):
+            await read_attachments(engine, bucket.jobs["b"])
+    await engine.aclose()
+
+
+async def flip_bits_in_turn(bucket: Bucket, folder: Path, step: int, engine_class: type[BucketEngine]) -> int:
+    """Open the bucket with each change; returns how many were refused."""
+    refused = 0
+    for name, (data, _) in bucket.objects.items():
+        if name.startswith(("log/", "snap/")) or name == LEDGER_NAME:
+            for changed in flips(data, step if len(data) < 2000 else step * 50):
+                refused += not await check_answers(
+                    bucket, bucket.with_objects({name: changed}), folder, name, engine_class
+                )
+    return refused
+
+
+@pytest.mark.parametrize("snapshots", ["", "b", "ab"])
+async def test_a_bucket_with_a_flipped_bit_gives_the_same_answers_or_is_refused_by_name(
+    tmp_path: Path, snapshots: str
+) -> None:
+    bucket = await make_bucket(tmp_path, snapshots=snapshots)
+    assert await check_answers(bucket, bucket.with_objects({}), tmp_path / "whole", "nothing")
+    assert await flip_bits_in_turn(bucket, tmp_path / "damaged", BITS_PER_SAMPLE, BucketEngine) > 50
+
+
+async def make_fork(bucket: Bucket, folder: Path, *, snapshots: str = "") -> Bucket:
+    """Another history of the same ledger, as after a restore that went wrong."""
+    return await make_bucket(folder / "fork", ledger=bucket.objects[LEDGER_NAME][0], snapshots=snapshots)
+
+
+async def replace_entries_in_turn(bucket: Bucket, folder: Path, engine_class: type[BucketEngine]) -> None:
+    """Each entry is replaced by whole ones from elsewhere, or is gone."""
+    fork, foreign = await make_fork(bucket, folder), await make_bucket(folder / "foreign")
+    for position in (1, 2, 3):
+        name = log_name(position)
+        others = [fork.objects[name][0], foreign.objects[name][0], bucket.objects[log_name(position % 3 + 1)][0]]
+        for other in (*others, *([None] if position < 3 else [])):
+            store = bucket.with_objects({name: other})
+            # The last entry of a fork continues the fork's, so the refusal names the entry after a first one that fits.
+            named = log_name(2) if other == fork.objects[name][0] and position == 1 else name
+            assert not await check_answers(bucket, store, folder / "replaced", named, engine_class), (position, other)
+
+
+async def test_an_entry_from_elsewhere_or_a_missing_one_is_refused_by_name(tmp_path: Path) -> None:
+    await replace_entries_in_turn(await make_bucket(tmp_path), tmp_path, BucketEngine)
+
+
+class ReadsWithoutDigests(BucketEngine):
+    """Takes what it can decode for what was written."""
+
+    def _decode(self, position: int, data: bytes) -> LogEntry:
+        _, nonce, previous, at, digest, body = msgpack.decode(data)
+        return decode_entry(position, _with_right_digest(position, nonce, previous, at, body))._replace(digest=digest)
+
+
+def _with_right_digest(position: int, nonce: bytes, previous: bytes, at: int, body: bytes) -> bytes:
+    return encode_entry(position, nonce, previous, at, msgpack.decode(body)).data
+
+
+class IgnoresTheChain(BucketEngine):
+    async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        for entry in entries:
+            await super()._apply([entry._replace(previous=self._replica.state.digest)])
+
+
+async def test_an_engine_that_verifies_no_digest_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(Exception) as caught:  # another job, or an internal error
+        await flip_bits_in_turn(await make_bucket(tmp_path), tmp_path / "damaged", BITS_PER_SAMPLE, ReadsWithoutDigests)
+    assert not isinstance(caught.value, (Outdated, StoreRefused))
+
+
+async def test_an_engine_that_ignores_the_chain_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        await replace_entries_in_turn(await make_bucket(tmp_path), tmp_path, IgnoresTheChain)
+
+
+async def test_a_snapshot_of_another_history_is_refused_by_name(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="c")
+    fork = await make_fork(bucket, tmp_path, snapshots="c")
+    theirs = fork.find("snap/")
+    store = bucket.with_objects({bucket.find("snap/"): None, theirs: fork.objects[theirs][0]})
+    assert not await check_answers(bucket, store, tmp_path / "b", theirs)
+    del store.objects[log_name(3)]  # deleted, as a day later: then the next entry decides
+    store.objects[log_name(4)] = (encode_entry(4, bytes(16), b"of ours", 0, []).data, 0)
+    assert not await check_answers(bucket, store, tmp_path / "b", log_name(4))
+
+
+async def test_a_replica_of_another_or_an_older_history_is_made_again(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    for made_of, then in ((fork, bucket), (bucket, fork)):
+        engine = await open_bucket(made_of.with_objects({}), tmp_path / "shared", bucket.clock)
+        await engine.aclose()
+        store = then.with_objects({log_name(3): None})
+        engine = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
+        assert {job.id for job in await list_facts(engine, Kind.JOB)} == {then.jobs["a"], then.jobs["b"]}
+        await engine.aclose()
+
+
+async def test_a_log_that_is_replaced_under_a_running_process_is_not_believed(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({log_name(3): None})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    store.objects[log_name(3)] = fork.objects[log_name(3)]
+    with pytest.raises(Unavailable, match="does not fit the log"):
+        await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    with pytest.raises(StoreRefused, match=f"{log_name(3)} does not continue {log_name(2)}"):
+        await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    await engine.aclose()
+
+
+class DamagedNext(WrappedObjects):
+    """The next entry is damaged when it is stored; whether its answer comes is for a test to say."""
+
+    answers = True
+    armed = False
+
+    async def create(self, name: str, data: bytes) -> bool:
+        if self.armed and name.startswith("log/"):
+            created = await self.inner.create(name, flipped(data, 100))
+            if not self.answers:
+                raise RequestFailed("no answer")
+            return created and False
+        return await self.inner.create(name, data)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_damaged_entry_that_may_be_ours_is_unknown_and_one_of_others_is_refused(
+    tmp_path: Path, answers: bool
+) -> None:
+    clock = SystemClock()
+    objects = DamagedNext(MemoryObjects(clock))
+    engine = await open_bucket(objects, tmp_path, clock)
+    objects.armed, objects.answers = True, answers
+    with pytest.raises(StoreRefused if answers else Unknown, match=log_name(1)):
+        await engine.execute([submit("k", ttl_ms=DAY_MS)])
+    await engine.aclose()
+
+
+async def test_an_entry_is_an_array_that_older_programs_take_for_a_newer_one(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    data = bucket.objects[log_name(1)][0]
+    format, nonce, _, _, _, body = msgpack.decode(data)
+    assert format == 2
+    assert isinstance(nonce, bytes)
+    assert isinstance(body, bytes)
+
+
+async def test_formats_of_other_programs_are_refused_by_name(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    old_ledger = json.encode({"format": 1, "ledger": "x", "made_by": "onejob"})
+    for name, data, error, words in (
+        (LEDGER_NAME, old_ledger, StoreRefused, "before the first release"),
+        (LEDGER_NAME, json.encode({"format": 3, "ledger": "x"}), Outdated, "newer program"),
+        (log_name(1), msgpack.encode([1, b"nonce", b"", 0, []]), StoreRefused, "before the first release"),
+        (log_name(1), msgpack.encode([3, "anything"]), Outdated, "newer program"),
+    ):
+        with pytest.raises(error, match=f"{name} .*{words}"):
+            await open_bucket(bucket.with_objects({name: data}), tmp_path / "b", bucket.clock)
+
+
+async def fill_folder(url: str) -> str:
+    engine = await BucketEngine.open(url)
+    try:
+        for key in KEYS:
+            await expect(engine, submit(key, input=SMALL_PAYLOAD, ttl_ms=DAY_MS), Created)
+            if key != "c":
+                await engine._keeper.keep(engine._lock, force=True)
+        await engine._view.write_all_pending()
+    finally:
+        await engine.aclose()
+    return url
+
+
+def test_doctor_names_what_is_damaged_and_repairs_nothing(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    url = asyncio.run(fill_folder(f"file://{tmp_path / 'bucket'}?replica={tmp_path}"))
+    doctor = run.with_arguments("--engine", url)
+    assert "3 log entries, 2 snapshots and 3 payloads are undamaged" in doctor("doctor").out
+    root = tmp_path / "bucket"
+    view = sorted(root.glob("tenants/**/*.json"))
+    assert len(view) == 6
+    for path in view:
+        path.write_text("scribbled")
+    for path in sorted(path for folder in ("log", "snap", "payload") for path in root.glob(f"{folder}/**/*")):
+        if not path.is_file():
+            continue
+        whole = path.read_bytes()
+        for damaged in (flipped(whole, 300 % (len(whole) * 8)), b"", whole + b"\0"):
+            path.write_bytes(damaged)
+            result = doctor("doctor")
+            assert result.code != 0, path
+            assert str(path.relative_to(root)) in result.out + result.err
+            assert {path.read_text() for path in view} == {"scribbled"}, path
+        path.write_bytes(whole)
+    assert doctor("doctor").code == 0
+    assert "scribbled" not in {path.read_text() for path in view}
+
+
+def test_doctor_names_every_damaged_object_that_opening_does_not_need(tmp_path: Path) -> None:
+    url = asyncio.run(fill_folder(f"file://{tmp_path / 'bucket'}?replica={tmp_path}"))
+    root = tmp_path / "bucket"
+    first, second = root / log_name(1), root / log_name(2)
+    first.write_bytes(flipped(first.read_bytes(), 80))
+    second.unlink()
+    (payload, *_) = sorted(root.glob("payload/*/*"))
+    payload.unlink()
+    findings = check_bucket(url)
+    assert [finding.check for finding in findings] == ["objects", "erasure"]
+    assert findings[0].verdict is CheckStatus.FAIL
+    assert f"{log_name(1)} is damaged" in findings[0].found
+    assert f"{payload.relative_to(root)} is missing" in findings[0].found
+    assert log_name(2) not in findings[0].found  # it is in a snapshot
