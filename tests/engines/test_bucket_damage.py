@@ -331,9 +331,9 @@ async def test_formats_of_other_programs_are_refused_by_name(tmp_path: Path) -> 
     bucket = await make_bucket(tmp_path)
     old_ledger = json.encode({"format": 1, "ledger": "x", "made_by": "onejob"})
     for name, data, error, words in (
-        (LEDGER_NAME, old_ledger, StoreRefused, "before the first release"),
+        (LEDGER_NAME, old_ledger, StoreRefused, "format of version 0.2"),
         (LEDGER_NAME, json.encode({"format": 3, "ledger": "x"}), Outdated, "newer program"),
-        (log_name(1), msgpack.encode([1, b"nonce", b"", 0, []]), StoreRefused, "before the first release"),
+        (log_name(1), msgpack.encode([1, b"nonce", b"", 0, []]), StoreRefused, "format of version 0.2"),
         (log_name(1), msgpack.encode([3, "anything"]), Outdated, "newer program"),
     ):
         with pytest.raises(error, match=f"{name} .*{words}"):

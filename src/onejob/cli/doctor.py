@@ -199,8 +199,9 @@ def check_sqlite_store(file: Path) -> Iterator[Finding]:
 
 async def _probe_engine(url: str) -> tuple[Durability, int, str, Finding]:
     """Open the engine and look up a job that does not exist: the reply has the time of the engine."""
-    # A check creates no tables.
-    engine = await open_engine(f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url)
+    # A check creates no tables, and writes no readable objects of a bucket that is not verified yet.
+    url = f"{url}{'&' if '?' in url else '?'}migrate=off" if is_postgres(url) else url
+    engine = await open_engine(url, examine=True)
     try:
         replies: list[AnyReply] = list(await engine.execute([LookUpJob(tenant=TENANT_DEFAULT, job_id=new_job_id())]))
         settings = await _check_settings(engine)

@@ -20,9 +20,9 @@ def is_multi_process(url: str) -> bool:
     return url.partition("://")[0] != "memory"
 
 
-async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
+async def open_engine(url: str, *, clock: Clock | None = None, examine: bool = False) -> Engine:
     """Open `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://host/database`, `s3://bucket`, or
-    the managers `http://m1:8002,m2:8002`.
+    the managers `http://m1:8002,m2:8002`. `examine`: a bucket is verified from its beginning, and its view is not written.
     """
     scheme, found, rest = url.partition("://")
     if scheme == "memory" and found:
@@ -48,7 +48,7 @@ async def open_engine(url: str, *, clock: Clock | None = None) -> Engine:
             if error.name != "obstore":
                 raise
             raise Invalid("engine", f"{scheme}:// needs the extra `bucket`: pip install 'onejob[bucket]'") from None
-        return await BucketEngine.open(url, clock=clock)
+        return await BucketEngine.open(url, clock=clock, examine=examine)
     shown = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "the URL"  # what it is otherwise may be secret
     raise Invalid(
         "engine",

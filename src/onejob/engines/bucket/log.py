@@ -33,8 +33,8 @@ _DRIFT: Final = 0.0002  # of the monotonic clock, at most
 _DRIFT_FREE_SECONDS: Final = 5.0  # in which it drifts by no more than a millisecond
 _NEWER: Final = "was written by a newer program; upgrade this one"
 _OLDER: Final = (
-    "has a format from before the first release, which this program does not read; "
-    "export its keys with the program that wrote it, and import them under another prefix"
+    "has the format of version 0.2, which this program does not read; "
+    "export its keys with that version, and import them under another prefix"
 )
 
 
