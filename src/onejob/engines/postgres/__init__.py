@@ -344,6 +344,7 @@ class PostgresEngine(EngineBase):
         return self._run_in_own_task(work) if on_timeout is None else self._run_with_timeout(work, on_timeout)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
+        self._refuse_closed()
         if isinstance(query, CountCommits):
             return Page([], more=False)  # one row that every commit changes would let only one commit at a time
         return await self._run_in_own_task(partial(self._scan, query))
