@@ -49,7 +49,7 @@ def test_the_doctor_checks_what_the_durability_needs(postgres_url: str, capsys: 
     assert code == 0
     assert {name: one["verdict"] for name, one in found.items()} == {
         "server": "ok", "promise": "ok", "schema": "ok", "role": "warn", "connections": "ok",
-        "engine": "ok", "durability": "ok", "failover": "warn", "clock": "ok",
+        "engine": "ok", "settings": "ok", "durability": "ok", "failover": "warn", "clock": "ok",
     }  # fmt: skip
     assert "superuser" in found["role"]["found"]
 

@@ -221,7 +221,7 @@ def test_it_is_ready_when_the_engine_answers(service: ServeProcess, shared_url: 
     reported = {name: answer.json[name] for name in ("status", "durability", "engine")}
     assert reported == {"status": "ready", "durability": "disk", "engine": f"http ({engine})" if is_gate else engine}
     if is_gate:
-        assert answer.json["managers"] == [{"url": shared_url, "state": "reached", "wireVersion": 1, "reason": ""}]
+        assert answer.json["managers"] == [{"url": shared_url, "state": "reached", "wireVersion": 2, "reason": ""}]
     else:
         assert "managers" not in answer.json
     assert ("failover" in answer.json["caveat"]) == (engine == "postgres")
