@@ -43,7 +43,7 @@ from onejob.core.work import Cancel
 from onejob.engine import Durability, Engine, GateSettings, ListJobs, OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote import RemoteEngine, peers
 from onejob.engines.sqlite import SqliteEngine
 from onejob.engines.sqlite.backup import accept_loss
 from onejob.errors import Invalid, PartlyDone, StoreRefused, Unavailable, Unknown
@@ -196,14 +196,14 @@ async def test_commits_of_other_managers_are_no_rollback(tmp_path: Path) -> None
             assert engine.info.generation == n + 2  # the first commit stored the settings
 
 
-async def test_a_manager_of_the_version_before_tells_its_generation_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryEngine()
-    store.info = replace(store.info, generation=7)
-    monkeypatch.setattr(manager_ledger, "WIRE_VERSION", 1)
-    async with running_manager(store) as url, opened(url) as engine:
-        await expect(engine, submit(), Created)
-        assert engine.info.managers[0].version == 1
-        assert engine.info.generation == 0
+@pytest.mark.parametrize("older", [peers, manager_ledger], ids=["gate", "manager"])
+async def test_version_1_of_the_wire_is_refused_by_name(older: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands do not prove the settings of the ledger."""
+    monkeypatch.setattr(older, "WIRE_VERSION", 1)
+    monkeypatch.setattr(older, "WIRE_VERSION_OLDEST", 1)
+    async with running_manager(MemoryEngine()) as url:
+        with pytest.raises(StoreRefused, match=r"speaks version [12] of the wire, and the gate version [12]; upgrade"):
+            await open_remote(url)
 
 
 async def test_a_manager_of_lower_durability_is_refused_by_name() -> None:

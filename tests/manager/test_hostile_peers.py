@@ -385,7 +385,7 @@ async def test_a_stream_that_cannot_begin_ends_with_an_error(monkeypatch: pytest
         superscript = tuple(
             (name, "²".encode("latin-1") if name == b"onejob-wire" else value) for name, value in headers
         )
-        with pytest.raises(RequestRefused, match="versions"):
+        with pytest.raises(RequestRefused, match="speaks version"):
             await connection.request("/subscribe", superscript, b"")
 
         def broken(*_: object) -> None:

@@ -203,7 +203,7 @@ async def test_a_gate_does_not_sweep_the_store() -> None:
 async def test_an_older_gate_is_refused_by_name() -> None:
     async with running_manager(MemoryEngine()) as url:
         for path, body, message in (
-            ("/hello", encode_struct(HelloRequest(0, 0)), "versions 1 to 2"),
+            ("/hello", encode_struct(HelloRequest(1, 1)), "version 2 of the wire, and the gate version 1"),
             ("/execute", b"\x90", "the gate none"),
             ("/hello", b"\x90", "malformed"),
         ):

@@ -69,6 +69,7 @@ from onejob.wire.messages import (
     TokenGrant,
     TokenRequest,
     add_generation,
+    describe_versions,
 )
 
 from .gate_keys import GateKeys
@@ -155,7 +156,7 @@ class ManagerIdempotencyLedger:
             if handler is None:
                 raise RequestError(STATUS_NOT_FOUND, f"a manager has no {request.path}")
             result = await handler(request.body, key, version)
-            return _result(add_generation(self._engine.info.generation, result, version), key)
+            return _result(add_generation(self._engine.info.generation, result), key)
         except RequestError as error:
             return _failure(error.status, str(error))
         except Malformed as error:
@@ -186,7 +187,9 @@ class ManagerIdempotencyLedger:
         spoken = range(WIRE_VERSION_OLDEST, WIRE_VERSION + 1)
         version = int(request.version) if request.version.isdecimal() and len(request.version) < 9 else 0
         if version not in spoken:
-            raise RequestError(STATUS_OTHER_VERSION, _version_message(request.version or "none"))
+            raise RequestError(
+                STATUS_OTHER_VERSION, _version_message(f"version {request.version}" if request.version else "none")
+            )
         if request.ledger_id != self._engine.info.ledger_id:
             raise RequestError(
                 STATUS_OTHER_LEDGER,
@@ -234,7 +237,7 @@ class ManagerIdempotencyLedger:
     async def _hello(self, body: bytes) -> bytes:
         gate: HelloRequest = decode_struct(body, HelloRequest)
         if gate.newest < WIRE_VERSION_OLDEST or gate.oldest > WIRE_VERSION:
-            raise RequestError(STATUS_OTHER_VERSION, _version_message(f"{gate.oldest} to {gate.newest}"))
+            raise RequestError(STATUS_OTHER_VERSION, _version_message(describe_versions(gate.oldest, gate.newest)))
         # The scan goes past the batcher, which may share a page that was read before: every commit until now must be counted.
         read_settings = LookUpPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)
         stored, commits = await asyncio.gather(
@@ -475,8 +478,8 @@ def _not_allowed(key: GateKey) -> RequestError:
 
 
 def _version_message(gate: str) -> str:
-    spoken = f"{WIRE_VERSION_OLDEST} to {WIRE_VERSION}"
-    return f"it speaks versions {spoken} of the wire, and the gate {gate}; upgrade the older one"
+    spoken = describe_versions(WIRE_VERSION_OLDEST, WIRE_VERSION)
+    return f"it speaks {spoken} of the wire, and the gate {gate}; upgrade the older one"
 
 
 def _time_of(reply: AnyReply) -> int:

@@ -7,8 +7,7 @@ from msgspec import Struct
 from onejob.engine import Durability, GateSettings
 
 WIRE_VERSION: Final = 2
-WIRE_VERSION_OLDEST: Final = 1  # the version before
-GENERATIONS_SINCE: Final = 2  # from this version on, a result begins with the generation of the store
+WIRE_VERSION_OLDEST: Final = 2  # commands of version 1 do not prove the settings of the ledger
 
 VERSION_HEADER: Final = b"onejob-wire"
 LEDGER_HEADER: Final = b"onejob-ledger"
@@ -32,14 +31,16 @@ STATUS_OTHER_VERSION: Final = 426
 STATUS_UNAVAILABLE: Final = 503
 
 
-def add_generation(generation: int, result: bytes, version: int) -> bytes:
-    """A result with the number of commits that the manager knows, for gates that understand it."""
-    return generation.to_bytes(_GENERATION_BYTES) + result if version >= GENERATIONS_SINCE else result
+def describe_versions(oldest: int, newest: int) -> str:
+    return f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
 
 
-def split_generation(result: bytes, version: int) -> tuple[int, bytes]:
-    if version < GENERATIONS_SINCE:
-        return 0, result
+def add_generation(generation: int, result: bytes) -> bytes:
+    """A result, after the number of commits that the manager knows."""
+    return generation.to_bytes(_GENERATION_BYTES) + result
+
+
+def split_generation(result: bytes) -> tuple[int, bytes]:
     return int.from_bytes(result[:_GENERATION_BYTES]), result[_GENERATION_BYTES:]
 
 

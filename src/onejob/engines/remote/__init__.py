@@ -276,7 +276,6 @@ class RemoteEngine(EngineBase):
         except NotSent as error:
             manager.note_lost(str(error))
             raise
-        version = manager.version
         try:
             answer = await connection.request(path, headers, body)
         except RequestRefused as error:
@@ -287,7 +286,7 @@ class RemoteEngine(EngineBase):
                 raise TenantRefused(f"nothing was done: {error}") from error
             raise self.peers.refusal(manager, error) from error
         self.peers.give_back(manager, connection)
-        generation, answer = split_generation(answer, version)
+        generation, answer = split_generation(answer)
         self.peers.note_generation(generation)
         return answer
 

@@ -38,6 +38,7 @@ from onejob.wire.messages import (
     WIRE_VERSION_OLDEST,
     Hello,
     HelloRequest,
+    describe_versions,
 )
 
 # Managers whose cost differs by less are equally near: which of them a gate asks is drawn, so that gates spread.
@@ -234,8 +235,8 @@ class Peers:
     def _check(self, manager: Manager, hello: Hello) -> None:
         if hello.oldest > WIRE_VERSION or hello.newest < WIRE_VERSION_OLDEST:
             raise ManagerRefused(
-                f"it speaks versions {hello.oldest} to {hello.newest} of the wire, and this program "
-                f"{WIRE_VERSION_OLDEST} to {WIRE_VERSION}; upgrade the older one"
+                f"it speaks {describe_versions(hello.oldest, hello.newest)} of the wire, and this program "
+                f"{describe_versions(WIRE_VERSION_OLDEST, WIRE_VERSION)}; upgrade the older one"
             )
         if hello.prescribed.fingerprint_version != _FINGERPRINT_VERSION:
             raise ManagerRefused("its fingerprints are of another version; upgrade the older program")
