@@ -15,13 +15,14 @@ PORTS = (
     "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
     "s3.port", "s3.port.grpc",
 )  # fmt: skip
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
+_STARTS_MAX = 3
 
 
 class SeaweedServer:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-s3-", dir="/tmp"))
-        self._ports = {name: free_port() for name in PORTS}
+        self._ports: dict[str, int] = {}
         self._numbers = iter(range(10**9))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -30,25 +31,42 @@ class SeaweedServer:
         return f"http://127.0.0.1:{self._ports['s3.port']}"
 
     def start(self) -> None:
-        log = (self.folder / "log").open("ab")
+        for _ in range(_STARTS_MAX):
+            process = self._begin()
+            if self._is_ready(process):
+                return
+            process.kill()
+            process.wait(30)
+        raise AssertionError(f"the S3 server does not start:\n{(self.folder / 'log').read_text()[-3000:]}")
+
+    def _begin(self) -> "subprocess.Popen[bytes]":
+        # Another process may take a port before the server does.
+        self._ports = {name: free_port() for name in PORTS}
         options = [f"-{name}={port}" for name, port in self._ports.items()]
-        self.process = subprocess.Popen(
-            [
-                Path(sys.executable).with_name("weed"), "server", f"-dir={self.folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-                "-master.telemetry=false", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s",
-                "-volume.max=200", "-filer", "-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", *options,
-            ],
-            stdout=log, stderr=log, cwd=self.folder,
-        )  # fmt: skip
-        log.close()
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    Path(sys.executable).with_name("weed"), "server", f"-dir={tempfile.mkdtemp(dir=self.folder)}",
+                    "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
+                    "-master.electionTimeout=1s", "-volume.max=200", "-filer", "-s3", "-s3.port.iceberg=0",
+                    "-s3.port.lance=0", *options,
+                ],
+                stdout=log, stderr=log, cwd=self.folder,
+            )  # fmt: skip
+        return self.process
+
+    def _is_ready(self, process: "subprocess.Popen[bytes]") -> bool:
+        """True as soon as it stores an object; False if it ended, or needs too long."""
         for _ in range(int(_START_SECONDS / 0.1)):
+            if process.poll() is not None:
+                return False
             try:
                 self._ask("PUT", "/jobs")
                 self._ask("PUT", "/jobs/ready", b"yes")
-                return
+                return True
             except (URLError, OSError):
                 threading.Event().wait(0.1)
-        raise AssertionError(f"the S3 server does not start:\n{(self.folder / 'log').read_text()[-3000:]}")
+        return False
 
     def url(self) -> str:
         """The URL of an empty prefix."""
