@@ -1,9 +1,10 @@
 """The base class of all ledger operations, and the check which jobs a caller may see."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from onejob.core.command import Command, is_settings_refusal
+from onejob.core.command import Command
 from onejob.core.facts import Job
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Found, Missing
@@ -11,11 +12,33 @@ from onejob.core.submit import SubmissionCommand
 from onejob.engine import Engine
 
 from .parse import Caller
-from .present import to_exception
+from .present import SettingsChanged, to_exception
 from .runtime import Runtime
 from .stored_keys import add_external_jobs
 
 C = TypeVar("C", bound=SubmissionCommand)
+L = TypeVar("L", bound="LedgerBase")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SETTINGS_ATTEMPTS_MAX = 3
+
+
+def repeated_under_new_settings(
+    verb: Callable[Concatenate[L, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[L, P], Coroutine[Any, Any, R]]:
+    """Call a verb again if another process changed the settings of the ledger: its command was not executed."""
+
+    @wraps(verb)
+    async def call(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        for _ in range(SETTINGS_ATTEMPTS_MAX - 1):
+            try:
+                return await verb(self, *args, **kwargs)
+            except SettingsChanged:
+                await self._runtime.adopt_changed_settings()
+        return await verb(self, *args, **kwargs)
+
+    return call
 
 
 class LedgerBase:
@@ -53,8 +76,6 @@ class LedgerBase:
 
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
-        if is_settings_refusal(reply):
-            self._runtime.note_settings_changed()
         return reply
 
 

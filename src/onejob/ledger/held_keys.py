@@ -20,7 +20,7 @@ from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
 from onejob.errors import Invalid, LeaseExpired
 
-from .base import LedgerBase
+from .base import LedgerBase, repeated_under_new_settings
 from .parse import (
     Submission,
     SubmissionOptions,
@@ -62,6 +62,7 @@ class HeldKeyOperations(LedgerBase):
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.reserve(submission, lease=lease, job=job)
 
+    @repeated_under_new_settings
     async def reserve(
         self, submission: Submission, *, lease: timedelta | None = None, job: bool = True, wait: bool = True
     ) -> HeldKey | Receipt:
@@ -89,6 +90,7 @@ class HeldKeyOperations(LedgerBase):
             )
         return await require_receipt(self._gate, command, result)
 
+    @repeated_under_new_settings
     async def reserve_prepared(
         self, *, type: str, scope: str, key: str, fingerprint: bytes, ttl_ms: int | None, lease_ms: int
     ) -> PreparedKeyHeld | Replayed:
@@ -195,6 +197,7 @@ class HeldKeyOperations(LedgerBase):
             user=external.user,
             ttl_ms=external.ttl_ms,
             retention_ms=retention_ms,
+            settings=caller.settings,
         )
         await self._execute(store)
         return True

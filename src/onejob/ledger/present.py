@@ -94,6 +94,10 @@ def build_settled_receipt(reply: KeySettled) -> Receipt:
     )
 
 
+class SettingsChanged(Unavailable):
+    """The command was built under older settings of the ledger, and was not executed. The verbs build it again."""
+
+
 def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ...] = ()) -> BaseException:
     """The exception for a reply that is not the expected result."""
     match reply:
@@ -110,7 +114,7 @@ def to_exception(reply: AnyReply | BaseException, key: str, paths: tuple[str, ..
         case Refused() if reply.reason in _LEASE_LOST_REASONS:
             return LeaseLost(reply.message, reply.details)
         case Refused(reason=Reason.SETTINGS_CHANGED):
-            return Unavailable(reply.message)
+            return SettingsChanged(reply.message)
         case Refused():
             return SubmissionRefused(key=key, reason=reply.reason, message=reply.message, details=reply.details)
         case Missing():

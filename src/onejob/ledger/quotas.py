@@ -57,7 +57,7 @@ from onejob.core.timestamps import to_utc
 from onejob.core.views import Quota, Receipt, SlotReservation, UsageView, to_quota, to_slot_reservations, to_usage_view
 from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
 
-from .base import LedgerBase, check_job_visible
+from .base import LedgerBase, check_job_visible, repeated_under_new_settings
 from .maintenance import backfill_usage
 from .parse import key_record_id
 from .present import build_settled_receipt, to_exception
@@ -202,6 +202,7 @@ class QuotaOperations(LedgerBase):
             await backfill_usage(self._gate, tenant)
         return limits
 
+    @repeated_under_new_settings
     async def store_idempotency_key(
         self, key: KeyLike, job_id: str, user_id: UserId | None = None, ttl_hours: float = 24, scope: str = GLOBAL_SCOPE
     ) -> Receipt:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from onejob.tracing import Tracing
 
 PROBE_INTERVAL_SECONDS = 3.0
+SETTINGS_WAIT_SECONDS = 2.0  # a change takes some milliseconds, unless its process died
 
 _FLUSH_CHUNK_SIZE = 500
 _SETTLING_SECONDS_MAX = 2.0
@@ -154,6 +155,14 @@ class Runtime:
         """The store has refused a command that was built under older settings: read the new ones."""
         if self.settings_body and (self._settings_task is None or self._settings_task.done()):
             self._settings_task = asyncio.get_running_loop().create_task(self._try_reload_settings())
+
+    async def adopt_changed_settings(self) -> None:
+        """Wait, not for long, until changed settings are adopted here; raises StoreRefused if this process says otherwise."""
+        self.note_settings_changed()
+        if self._settings_task is not None:
+            await asyncio.wait((self._settings_task,), timeout=SETTINGS_WAIT_SECONDS)
+        if self.settings_error is not None:
+            raise _copied_error(self.settings_error)
 
     async def _try_reload_settings(self) -> None:
         try:

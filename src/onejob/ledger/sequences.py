@@ -21,7 +21,7 @@ from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
 from onejob.errors import Invalid
 from onejob.ids import Ids
 
-from .base import LedgerBase
+from .base import LedgerBase, repeated_under_new_settings
 from .parse import (
     STANDARD_WINDOWS,
     Caller,
@@ -95,6 +95,7 @@ class SequenceOperations(LedgerBase):
             span.set_sequence_receipt(receipt)
             return receipt
 
+    @repeated_under_new_settings
     async def _submit_number(self, sequenced: SequencedSubmission, traceparent: str = "") -> SequenceReceipt:
         runtime = self._runtime
         command = build_submit_sequence(

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 
 from onejob import audit
-from onejob.core.command import Precondition
+from onejob.core.command import Precondition, is_settings_refusal
 from onejob.core.facts import JOB_ID_BYTES, KeyConflict
 from onejob.core.fingerprint import differing_paths
 from onejob.core.identity import parse_job_id
@@ -44,7 +44,7 @@ from onejob.errors import (
     Unknown,
 )
 
-from .base import LedgerBase, check_job_visible
+from .base import SETTINGS_ATTEMPTS_MAX, LedgerBase, check_job_visible, repeated_under_new_settings
 from .parse import (
     Submission,
     SubmissionOptions,
@@ -55,7 +55,7 @@ from .parse import (
     list_options,
     lookup_record_id,
 )
-from .present import job_id_text, load_input, to_exception
+from .present import SettingsChanged, job_id_text, load_input, to_exception
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing
@@ -101,7 +101,16 @@ class SubmissionOperations(LedgerBase):
         if not self._runtime.stored_keys.is_known_absent(command.tenant):
             (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command)
-        return build_receipt(command, result) or await require_receipt(self._gate, command, result)
+        receipt = build_receipt(command, result)
+        if receipt is not None:
+            return receipt
+        if is_settings_refusal(result):
+            await self._runtime.adopt_changed_settings()
+            if (
+                self._runtime.settings_body != command.settings
+            ):  # as repeated_under_new_settings, without a call for all others
+                return await self.submit_prepared(submission, precondition)
+        return await require_receipt(self._gate, command, result)
 
     def prepare(self, submission: Submission) -> Submit:
         """The command of a submission, checked, for `replay_now`."""
@@ -117,6 +126,7 @@ class SubmissionOperations(LedgerBase):
         reply = self._gate.replay_now(prepared)
         return None if reply is None else build_receipt(prepared, reply)
 
+    @repeated_under_new_settings
     async def _submit_traced(
         self, tracing: "Tracing", submission: Submission, precondition: Precondition | None
     ) -> Receipt:
@@ -145,12 +155,27 @@ class SubmissionOperations(LedgerBase):
         verdicts: list[Receipt | OnejobError] = []
         remaining = iter(submissions)
         while chunk := list(islice(remaining, SUBMIT_CHUNK_SIZE)):
-            commands = [self._try_build_submit(submission, traceparent) for submission in chunk]
-            submits = [command for command in commands if isinstance(command, Submit)]
-            verdicts += await collect_receipts(self._gate, commands, await self._submit_chunk(submits))
+            verdicts += await self._submit_chunk(chunk, traceparent)
         return verdicts
 
-    async def _submit_chunk(self, submits: list[Submit]) -> Sequence[AnyReply | BaseException]:
+    async def _submit_chunk(self, chunk: list[Submission], traceparent: str) -> list[Receipt | OnejobError]:
+        verdicts = await self._try_submit_chunk(chunk, traceparent)
+        for _ in range(SETTINGS_ATTEMPTS_MAX - 1):
+            not_executed = [n for n, verdict in enumerate(verdicts) if isinstance(verdict, SettingsChanged)]
+            if not not_executed:
+                break
+            await self._runtime.adopt_changed_settings()
+            repeated = await self._try_submit_chunk([chunk[n] for n in not_executed], traceparent)
+            for n, verdict in zip(not_executed, repeated, strict=True):
+                verdicts[n] = verdict
+        return verdicts
+
+    async def _try_submit_chunk(self, chunk: list[Submission], traceparent: str) -> list[Receipt | OnejobError]:
+        commands = [self._try_build_submit(submission, traceparent) for submission in chunk]
+        submits = [command for command in commands if isinstance(command, Submit)]
+        return await collect_receipts(self._gate, commands, await self._execute_submits(submits))
+
+    async def _execute_submits(self, submits: list[Submit]) -> Sequence[AnyReply | BaseException]:
         try:
             sent = await self._add_external_jobs(submits)
         except OnejobError as error:
@@ -171,6 +196,7 @@ class SubmissionOperations(LedgerBase):
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.dry_run_prepared(submission)
 
+    @repeated_under_new_settings
     async def dry_run_prepared(self, submission: Submission) -> Receipt:
         (command,) = await self._add_external_jobs((self._build_submit(submission),))
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
@@ -192,6 +218,7 @@ class SubmissionOperations(LedgerBase):
             return JobView(reply.job)
         raise to_exception(reply, idempotency_key or "")
 
+    @repeated_under_new_settings
     async def forget(self, key: KeyLike, *, scope: str, user: str | None = None) -> datetime:
         """Let a key expire early. Returns the time after which it may be used again; its job stays."""
         caller, key = self._caller, checked_key(key)
