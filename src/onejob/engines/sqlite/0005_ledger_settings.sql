@@ -1,0 +1,2 @@
+-- The settings of a ledger are a policy and need no table. Programs that know only the versions before would make keys without
+-- proving them, and refuse the file from here on, also if they have it open.
