@@ -221,9 +221,9 @@ class CountCommits(Query[int], frozen=True, kw_only=True):
 
 
 class ListFacts(Query[Fact], frozen=True, kw_only=True):
-    """All facts of one kind and tenant, ordered by id."""
+    """All facts of one kind, of a tenant or (None) of all, ordered by id."""
 
-    tenant: str
+    tenant: str | None
     kind: Kind
     after: bytes = b""
 

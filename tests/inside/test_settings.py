@@ -1,6 +1,7 @@
 """Submissions in a caller's transaction are made under the settings that the ledger has when they are stored."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -9,6 +10,7 @@ import pytest
 import onejob
 from onejob.errors import Unavailable
 from onejob.inside import Inside
+from onejob.ledger import settings as ledger_settings
 from onejob.ledger.settings import change_settings
 from tests.support.ledger_settings import set_settings
 
@@ -90,3 +92,64 @@ async def test_a_snapshot_that_is_older_than_a_change_makes_nothing(
         await inside.asyncpg(db).submit("t", idempotency_key="k")
     await transaction.rollback()
     assert [job.type for job in await queue.jobs()] == ["warm-up"]
+
+
+async def test_a_transaction_that_begins_while_the_doors_are_closed_makes_nothing(
+    queue: onejob.Ledger, db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The barrier did not wait for it, and its key would not be counted."""
+    counts, may_count = 0, asyncio.Event()
+    is_counting = asyncio.Event()
+
+    async def count_slowly(engine: Any) -> Any:
+        nonlocal counts
+        counts += 1
+        found = await count_live_keys(engine)
+        if counts == 2:
+            is_counting.set()
+            await may_count.wait()
+        return found
+
+    count_live_keys = ledger_settings._count_live_keys
+    monkeypatch.setattr(ledger_settings, "_count_live_keys", count_slowly)
+    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    await is_counting.wait()
+    inside = Inside(user="ann", actor=onejob.Actor.user("ann"))
+    async with db.transaction():
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="are being changed, and nothing was done"):
+                await inside.asyncpg(db).submit("t", idempotency_key="k")
+    may_count.set()
+    assert (await change).is_possible
+    async with db.transaction():
+        made = await inside.asyncpg(db).submit("t", idempotency_key="k")
+    await queue.runtime.reload_settings()
+    ann = queue.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
+    assert (await ann.submit("t", idempotency_key="k")).job_id == made.job_id
+
+
+async def test_a_change_waits_for_a_transaction_that_settles_a_key_without_a_job(
+    queue: onejob.Ledger, db: Any, inside: Inside
+) -> None:
+    """It announces nobody, and makes the key live for longer."""
+    second = timedelta(seconds=1)
+    held = await queue.check_or_reserve("t", idempotency_key="k", job=False, lease=second, idempotency_ttl=second)
+    assert isinstance(held, onejob.HeldKey)
+    transaction = db.transaction()
+    await transaction.start()
+    await inside.asyncpg(db).settle(held, b"done")
+    await db.execute("SELECT pg_sleep(2.1)")
+    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    await asyncio.sleep(0.5)
+    assert not change.done()
+    await transaction.commit()
+    assert (await change).is_possible, "the settled key has ended, too"
+
+
+async def test_a_used_ledger_without_settings_gets_none_in_a_transaction(queue: onejob.Ledger, db: Any) -> None:
+    """Who owns its keys must be looked at first."""
+    await queue.submit("t", idempotency_key="k")
+    await db.execute("DELETE FROM policy")
+    async with db.transaction():
+        with pytest.raises(Unavailable, match="onejob settings"):
+            await Inside().asyncpg(db).submit("t", idempotency_key="k")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.conformance.commands import WriteFacts
 from onejob.core.credentials import SetPolicy
 from onejob.core.facts import Kind, Record
 from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, record_id
@@ -19,12 +20,25 @@ from onejob.core.maintenance import Forget
 from onejob.core.replies import Reason
 from onejob.core.reserve import Reserve
 from onejob.core.sequence import SubmitSequence
+from onejob.core.states import IdempotencyStatus
 from onejob.core.submit import StoreKey, Submit
 from onejob.engine import ListFacts
+from onejob.engines import open_engine
 from onejob.engines.batcher import Batcher
 from onejob.errors import StoreRefused, Unavailable
-from onejob.ledger.parse import Submission, build_submit
-from onejob.ledger.settings import change_settings, load_settings, preview_settings
+from onejob.ids import SystemIds
+from onejob.ledger.parse import Caller, Submission, build_submit
+from onejob.ledger.runtime import Runtime
+from onejob.ledger.settings import (
+    CHANGES_MAX,
+    _try_change,
+    change_settings,
+    list_changes,
+    load_settings,
+    open_settings,
+    preview_settings,
+)
+from onejob.settings import IdempotencyConfig
 from tests.support.ledger_settings import set_settings
 
 KEYS = 200
@@ -268,7 +282,7 @@ async def test_forget_waits_for_the_gate_that_remembers_longest(queue: onejob.Le
     await queue.submit("t", idempotency_key="b")
     until = (await queue.forget("b", scope="t")).timestamp() * 1000
     assert until - clock.wall_ms() > 500_000, "a gate that has not noticed may still remember"
-    clock.advance(601)
+    clock.advance(601 + CLOSED_MS / 1000)
     await queue.submit("t", idempotency_key="c")
     until = (await queue.forget("c", scope="t")).timestamp() * 1000
     assert until - clock.wall_ms() < 2000
@@ -305,3 +319,103 @@ async def test_a_process_that_was_told_otherwise_accepts_nothing_after_a_change(
     with pytest.raises(StoreRefused, match="key_owner is tenant here"):
         await told.runtime.check_ready()
     assert await operator.jobs() == []
+
+
+def make_record(owner: str, key: str, now: int, *, user: str = "ann") -> Record:
+    """A key as programs made it that had no settings."""
+    return Record(
+        record_id("default", "t", key, user if owner == "user" else ""),
+        "default",
+        "t",
+        key,
+        IdempotencyStatus.COMMITTED,
+        fingerprint=b"",
+        job_ids=b"",
+        holder=b"",
+        token=1,
+        lease_until=0,
+        created_at=now,
+        changed_at=now,
+        expires_at=now + 3_600_000,
+        ttl_ms=3_600_000,
+        actor="client:local",
+        user=user,
+        external_id="job-1",
+    )
+
+
+async def open_used(url: str, clock: FakeClock, owners: list[str], **options: Any) -> onejob.Ledger:
+    """A ledger that was used before it had settings."""
+    engine = await open_engine(url, clock=clock)
+    records = [make_record(owner, f"k{n}", clock.wall_ms()) for n, owner in enumerate(owners)]
+    await engine.execute([WriteFacts(tenant="default", record=record) for record in records])
+    runtime = Runtime(engine, config=IdempotencyConfig(), clock=clock, ids=SystemIds())
+    try:
+        await runtime.open_settings(options)
+    except StoreRefused:
+        await runtime.aclose()
+        raise
+    return onejob.Ledger(runtime, Caller(user="ann"))
+
+
+@pytest.mark.parametrize("owner", ["tenant", "user"])
+@pytest.mark.parametrize("says", [None, "tenant", "user"])
+async def test_a_ledger_without_settings_keeps_the_owner_of_its_live_keys(
+    url: str, clock: FakeClock, owner: str, says: str | None
+) -> None:
+    options = {} if says is None else {"key_owner": says}
+    if says not in (None, owner):
+        with pytest.raises(StoreRefused, match=f"key_owner is {says} here, and {owner} of the live keys"):
+            await open_used(url, clock, [owner, owner], **options)
+        return
+    queue = await open_used(url, clock, [owner, owner], **options)
+    try:
+        assert queue.runtime.settings.owns_keys == (owner == "user")
+        assert (await queue.submit("t", idempotency_key="k1")).job_id == "job-1"
+    finally:
+        await queue.aclose()
+
+
+async def test_a_ledger_whose_live_keys_have_both_owners_is_refused_until_they_end(url: str, clock: FakeClock) -> None:
+    with pytest.raises(StoreRefused, match="live keys of tenants and live keys of users"):
+        await open_used(url, clock, ["tenant", "user"])
+
+
+async def test_of_two_processes_that_say_otherwise_the_later_one_is_refused(open_ledger: Any, store: str) -> None:
+    """Both read settings that nobody had said, and one was slower."""
+    await open_ledger()
+    engine = await open_engine(store)
+    stored = await load_settings(engine)
+    assert stored is not None
+    await open_ledger(key_owner="tenant")
+    assert await _try_change(engine, stored, {"key_owner": "user"}, actor="system:open") is None
+    with pytest.raises(StoreRefused, match="key_owner is user here, and tenant in the ledger"):
+        await open_settings(engine, {"key_owner": "user"})
+    await engine.aclose()
+
+
+async def test_a_change_that_was_begun_long_ago_is_not_made(queue: onejob.Ledger, clock: FakeClock) -> None:
+    """Its process slept: what it computed from the time of reading no longer holds."""
+    stored = await load_settings(queue.runtime.gate)
+    assert stored is not None
+    clock.advance(CLOSED_MS / 1000 + 1)
+    assert await _try_change(queue.runtime.gate, stored, {"committed_ttl_ms": 1000}, actor="client:admin") is None
+    await queue.runtime.reload_settings()
+    assert queue.runtime.settings.committed_ttl_ms is None
+
+
+async def test_what_is_already_so_is_no_change(queue: onejob.Ledger) -> None:
+    await set_settings(queue, window_ms=7_200_000)
+    before = queue.runtime.settings_body
+    change = await set_settings(queue, window_ms=7_200_000)
+    assert change.before == change.after
+    assert queue.runtime.settings_body == before, "commands that are on their way stay valid"
+
+
+async def test_the_ledger_tells_who_changed_its_settings(queue: onejob.Ledger) -> None:
+    for hours in range(1, CHANGES_MAX + 3):
+        await change_settings(queue.runtime.gate, {"window_ms": hours * 3_600_000}, actor=f"user:{hours}")
+    noted = await list_changes(queue.runtime.gate)
+    assert len(noted) == CHANGES_MAX
+    assert (noted[-1].actor, noted[-1].settings) == (f"user:{CHANGES_MAX + 2}", f"window = {CHANGES_MAX + 2}h")
+    assert noted[-1].version == noted[0].version + CHANGES_MAX - 1

@@ -13,12 +13,19 @@ import onejob
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import OTHER, TENANT, set_policy, submit
 from onejob.conformance.world import expect, list_facts
+from onejob.core.command import is_settings_refusal
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.errors import Invalid
 from onejob.core.facts import Kind
 from onejob.core.gate_keys import gate_key_policy_name
-from onejob.core.identity import SYSTEM_TENANT, policy_id
-from onejob.core.ledger_settings import SETTINGS_POLICY_ID
+from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id
+from onejob.core.ledger_settings import (
+    CLOSED_MS,
+    SETTINGS_POLICY_ID,
+    closed_settings,
+    decode_settings,
+    encode_settings,
+)
 from onejob.core.maintenance import Purge
 from onejob.core.replies import Created, PolicyFound
 from onejob.engine import GateSettings, ListBacklogs, ListJobs
@@ -26,6 +33,8 @@ from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.errors import NotFound, StoreRefused, Unavailable
 from onejob.ids import SystemIds
+from onejob.ledger.policies import load_policy, try_set_policy
+from onejob.ledger.settings import open_settings
 from onejob.manager import ledger as manager_ledger
 from onejob.manager.gate_keys import GateKeys
 from onejob.manager.ledger import ManagerIdempotencyLedger, RateShares
@@ -166,7 +175,12 @@ async def test_with_client_certificates_only_gates_that_have_one_get_in(tmp_path
         engine="memory://", tls_cert=str(manager.cert), tls_key=str(manager.key), tls_client_ca=str(gate.cert)
     )
     ledger = ManagerIdempotencyLedger(
-        MemoryEngine(), clock=SystemClock(), settings=GateSettings(), needs_gate_key=False, codec=SUITE_CODEC
+        MemoryEngine(),
+        clock=SystemClock(),
+        settings=GateSettings(),
+        needs_gate_key=False,
+        needs_settings=False,
+        codec=SUITE_CODEC,
     )
     server = ManagerServer(ledger)
     _, port = await server.listen("127.0.0.1", 0, config.ssl_context())
@@ -198,6 +212,43 @@ async def test_a_gate_does_not_sweep_the_store() -> None:
         await asyncio.sleep(0.3)
         assert ledger.runtime_stats().sweep_totals.records == 0
         assert ledger.runtime_stats().maintenance_failures == 0
+
+
+async def test_a_command_that_proves_no_settings_is_not_executed() -> None:
+    """Whatever a gate believes: it could make a key under another owner."""
+    store = MemoryEngine()
+    async with running_manager(store, needs_settings=True) as url, opened(url) as engine:
+        with pytest.raises(Unavailable, match="does not prove the settings of the ledger"):
+            await engine.execute([submit()])
+        proven = replace(submit(), settings=engine.info.settings)
+        closed = encode_settings(closed_settings(decode_settings(engine.info.settings), 0, by="client:admin"))
+        (refused,) = await engine.execute([replace(submit(), settings=closed)])
+        assert is_settings_refusal(refused)
+        await expect(engine, proven, Created)
+    assert len(store.facts[Kind.RECORD]) == 1
+
+
+async def test_a_manager_opens_doors_that_a_dead_process_closed(clock: FakeClock) -> None:
+    """Gates whose credential is limited to tenants may not do it."""
+    store = MemoryEngine(clock)
+    stored = await open_settings(store, {})
+    closed = encode_settings(closed_settings(stored.settings, stored.at, by="client:admin"))
+    name = SETTINGS_POLICY_NAME
+    assert await try_set_policy(store, SYSTEM_TENANT, name, closed, expected_version=stored.version) is not None
+    ledger = ManagerIdempotencyLedger(store, clock=clock, settings=GateSettings(), needs_gate_key=False)
+    maintenance = asyncio.create_task(ledger.maintain(0.01))
+    await asyncio.sleep(0.1)
+    policy, _ = await load_policy(store, SYSTEM_TENANT, name)
+    assert policy is not None
+    assert policy.body == closed, "the process may still be there"
+    clock.advance(CLOSED_MS / 1000 + 1)
+    async with asyncio.timeout(10):
+        while policy.body == closed:
+            await asyncio.sleep(0.01)
+            policy, _ = await load_policy(store, SYSTEM_TENANT, name)
+            assert policy is not None
+    assert decode_settings(policy.body).version == stored.settings.version + 2
+    maintenance.cancel()
 
 
 async def test_an_older_gate_is_refused_by_name() -> None:

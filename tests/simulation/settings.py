@@ -19,13 +19,14 @@ from msgspec.structs import replace
 
 from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Kind, Record, is_live
-from onejob.core.identity import record_id
+from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, record_id
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
 from onejob.core.replies import AnyReply
 from onejob.errors import OnejobError
 from onejob.ids import SeededIds
 from onejob.ledger import settings as settings_module
 from onejob.ledger.parse import Caller, Submission, build_submit
+from onejob.ledger.policies import load_policy
 
 from .loop import VirtualLoop
 from .plan import Faults, Plan
@@ -117,8 +118,16 @@ class SettingsSimulation:
                 self.counts[type(reply).__name__] += 1
                 if is_settings_refusal(reply):
                     self.counts["refused"] += 1
-                    stored = await self._patiently(lambda: settings_module.load_settings(engine))
+                    stored = await self._patiently(lambda: self._read_settings(engine))
             await asyncio.sleep(self._rng.random() * 0.3)
+
+    async def _read_settings(self, engine: SnapshotEngine) -> settings_module.StoredSettings | None:
+        """Some doors read what is stored and do not wait until a change has ended."""
+        if self._rng.random() < 0.5:
+            return await settings_module.load_settings(engine)
+        policy, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
+        assert policy is not None
+        return settings_module.StoredSettings(decode_settings(policy.body), policy.body, policy.version, now)
 
     async def _operate(self) -> None:
         for _ in range(CHANGES):

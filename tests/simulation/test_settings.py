@@ -48,6 +48,10 @@ def count_no_keys(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(settings_module, "_count_live_keys", count)
 
 
+def prove_closed_settings(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batch, "is_closed", lambda body: False)
+
+
 def do_nothing(patch: pytest.MonkeyPatch) -> None:
     pass
 
@@ -59,8 +63,9 @@ def do_nothing(patch: pytest.MonkeyPatch) -> None:
         (prove_nothing, SnapshotEngine),
         (leave_the_doors_open, SnapshotEngine),
         (count_no_keys, SnapshotEngine),
+        (prove_closed_settings, SnapshotEngine),
     ],
-    ids=["wait_for_nobody", "prove_nothing", "leave_the_doors_open", "count_no_keys"],
+    ids=["wait_for_nobody", "prove_nothing", "leave_the_doors_open", "count_no_keys", "prove_closed_settings"],
 )
 def test_a_bug_is_caught(
     break_it: Callable[[pytest.MonkeyPatch], None], engine: type[SnapshotEngine], monkeypatch: pytest.MonkeyPatch

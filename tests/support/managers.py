@@ -55,7 +55,7 @@ async def running_manager(
     **changes: Any,
 ) -> AsyncIterator[str]:
     """The URL of a manager of this engine; it closes the engine."""
-    options: dict[str, Any] = {"settings": GateSettings(), "needs_gate_key": False} | changes
+    options: dict[str, Any] = {"settings": GateSettings(), "needs_gate_key": False, "needs_settings": False} | changes
     await open_settings(engine, said)
     ledger = ManagerIdempotencyLedger(engine, clock=clock or SystemClock(), codec=codec, **options)
     server = ManagerServer(ledger)

@@ -31,6 +31,7 @@ from .command import (
 )
 from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
 from .identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id, tenant_prefix
+from .ledger_settings import is_closed
 from .replies import AnyReply, Defect
 
 _SETTINGS_ID = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
@@ -335,7 +336,10 @@ def decide_batch(
             ):
                 replies.append(precondition_failed(now))
                 continue
-            if footprint.settings and not preconditions_checked_later and not working_set.has_settings(footprint):
+            if footprint.settings and (
+                is_closed(footprint.settings)
+                or (not preconditions_checked_later and not working_set.has_settings(footprint))
+            ):
                 replies.append(settings_changed(now))
                 continue
             facts = working_set.facts(footprint)

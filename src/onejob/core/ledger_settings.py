@@ -5,12 +5,13 @@ They are stored in the ledger, as a policy of the system tenant. The rules:
 1. A command that may create a record carries the body of the settings that it was built under (`Footprint.settings`). It is
    decided only while the stored body is equal: whatever a process believes, it makes nothing under other settings.
 2. Every change has a new version, so no body ever comes back.
-3. What enters an identity changes only while no record is live. The doors are closed first, by a body that no command
-   carries. When everything that had begun has ended (`Engine.barrier`), the records are counted, and the last step stores
-   the new settings, or the old ones again, over that closed body and nothing else.
+3. What enters an identity changes only while no record is live. The doors are closed first: a body that says so proves
+   nothing (`is_closed`). When everything that had begun has ended (`Engine.barrier`), the records are counted, and the last
+   step stores the new settings, or the old ones again, over that closed body and nothing else.
 4. Doors that stay closed for CLOSED_MS, because the process that closed them died, are opened by whoever finds them. That
-   process, if it only slept, then finds another body and changes nothing.
-5. What nobody has said is the default, and the first process that says it sets it.
+   process, if it only slept, then finds another body and changes nothing; no step of a change is made later than CLOSED_MS.
+5. What nobody has said is the default, and the first process that says it sets it. A ledger that was used before it had
+   settings has the owner of its live keys.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +22,9 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from .errors import Invalid
-from .facts import NewerFormat
+from .facts import NewerFormat, Record
 from .fingerprint import VERSION as FINGERPRINT_VERSION
-from .identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id
+from .identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, is_tick_key, policy_id, record_id
 from .timestamps import parse_duration, to_duration_ms
 
 SETTINGS_POLICY_ID: Final = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
@@ -117,6 +118,11 @@ def encode_settings(settings: LedgerSettings) -> bytes:
     return json.encode(settings)
 
 
+def is_closed(body: bytes) -> bool:
+    """True for the settings of a ledger whose doors are closed. No command may prove them."""
+    return b'"closed_until"' in body
+
+
 FIRST_SETTINGS: Final = encode_settings(LedgerSettings(version=1))
 
 
@@ -140,8 +146,13 @@ def changed_settings(stored: LedgerSettings, said: Mapping[str, object], now: in
     changed = replace(stored, version=stored.version + 1, closed_until=0, closed_by="", **said)
     before = stored.memory_ms(now)
     if before > max(changed.committed_ttl_ms_max, changed.rejected_ttl_ms_max):
-        changed = replace(changed, older_memory_ms=before, older_memory_until=now + before)
+        # `now` is when the stored settings were read.
+        changed = replace(changed, older_memory_ms=before, older_memory_until=now + CLOSED_MS + before)
     return changed
+
+
+def is_changed(stored: LedgerSettings, said: Mapping[str, object]) -> bool:
+    return any(getattr(stored, field) != value for field, value in said.items())
 
 
 def closed_settings(stored: LedgerSettings, now: int, *, by: str) -> LedgerSettings:
@@ -159,3 +170,14 @@ def affects_identity(stored: LedgerSettings, said: Mapping[str, object]) -> bool
         and said[setting.field] != effective_value(stored, setting, window_ms=0)
         for setting in SETTINGS
     )  # fmt: skip
+
+
+def owner_of_key(record: Record) -> str | None:
+    """Which `key_owner` the identity of a record was computed with; None: it does not show."""
+    if is_tick_key(record.scope, record.key):
+        return None
+    owners = (KEY_OWNERS[0], ""), (KEY_OWNERS[1], record.user)
+    matching = (
+        owner for owner, user in owners if record_id(record.tenant, record.scope, record.key, user) == record.id
+    )
+    return next(matching, None)

@@ -149,7 +149,7 @@ class MemoryEngine(EngineBase):
             case CountCommits():
                 return []  # the ledger ends with its process, so no commit of it can be missing later
             case ListFacts():
-                return self._facts_of_tenant(query)
+                return self._list_facts(query)
             case ListAttachments():
                 return self._attachments_of_job(query)
             case ListDueFacts():
@@ -210,9 +210,9 @@ class MemoryEngine(EngineBase):
         found = [ReadyCount(type, len(times), min(times)) for type, times in ready_at.items()]
         return sorted(found, key=lambda one: (-one.count, one.type))
 
-    def _facts_of_tenant(self, query: ListFacts) -> Iterable[Fact]:
+    def _list_facts(self, query: ListFacts) -> Iterable[Fact]:
         facts = self.facts[query.kind].values()
-        own = (fact for fact in facts if fact.tenant == query.tenant and fact.id > query.after)
+        own = (fact for fact in facts if query.tenant in (None, fact.tenant) and fact.id > query.after)
         return sorted(own, key=lambda fact: fact.id)
 
     def _attachments_of_job(self, query: ListAttachments) -> Iterable[Attachment]:

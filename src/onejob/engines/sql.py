@@ -157,6 +157,8 @@ def _job_counts_sql(sql: SqlWriter, query: CountJobs) -> str:
 
 
 def _facts_sql(sql: SqlWriter, query: ListFacts) -> str:
+    if query.tenant is None:
+        return f"{select_from(sql, query.kind)} WHERE id > {sql.bind(query.after)} ORDER BY id"
     if query.kind is Kind.JOB:
         return (
             f"{select_from(sql, Kind.JOB)} WHERE tenant = {sql.bind(query.tenant)} AND id > {sql.bind(query.after)} "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Job
 from onejob.core.identity import record_id
-from onejob.core.ledger_settings import decode_settings
+from onejob.core.ledger_settings import decode_settings, is_closed
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
 from onejob.core.site_delivery import (
@@ -172,10 +172,11 @@ class SiteSender:
     async def _deliver(self, tenant: str, claimed: Sequence[tuple[ClaimedJob, SiteDelivery]]) -> None:
         try:
             engine = await self._connect()
+            settings = await self._load_settings(engine)
         except OnejobError as error:
             answers = [_failed(one, delivery, error) for one, delivery in claimed]
         else:
-            answers = await self._send(engine, await self._prepare(tenant, claimed, engine))
+            answers = await self._send(engine, await self._prepare(tenant, claimed, settings))
         await self._gate.execute(
             [
                 self._report(tenant, one.job, delivery.job_id, delivery.deliveries, answer)
@@ -183,8 +184,16 @@ class SiteSender:
             ]
         )
 
+    async def _load_settings(self, engine: Engine) -> bytes:
+        """What proves the settings of the site's ledger, as its manager has last said."""
+        settings = engine.info.settings
+        if not settings or is_closed(settings):
+            await self._disconnect()  # the next hello has the new ones
+            raise Unavailable(f"the settings of the ledger of site {self._name} are being changed; retry")
+        return settings
+
     async def _prepare(
-        self, tenant: str, claimed: Sequence[tuple[ClaimedJob, SiteDelivery]], engine: Engine
+        self, tenant: str, claimed: Sequence[tuple[ClaimedJob, SiteDelivery]], settings: bytes
     ) -> list[PreparedDelivery]:
         """What to send, from the jobs as they are now."""
         deliveries = [delivery for _, delivery in claimed]
@@ -193,8 +202,7 @@ class SiteSender:
         job_ids = tuple(sorted(homes))
         page = await self._gate.scan(ListInputs(job_ids=job_ids, limit=max(len(job_ids), 1)))
         inputs = {one.job_id: one.data for one in page.items}
-        settings = engine.info.settings
-        owns_keys = bool(settings) and decode_settings(settings).owns_keys
+        owns_keys = decode_settings(settings).owns_keys
         prepared: list[PreparedDelivery] = []
         for (one, delivery), reply in zip(claimed, replies, strict=True):
             earlier, home, at = decode_answer(one.job), homes.get(delivery.job_id), getattr(reply, "at", one.at)

@@ -205,8 +205,8 @@ class Inside:
 
     def _load_context(self) -> "Steps[_Context]":
         """The caller and the window of keys, under the settings that the ledger has now."""
-        settings = yield from self._transaction.load_settings()
-        caller = replace(self._caller, owns_keys=settings.owns_keys, settings=self._transaction.settings_body)
+        settings, body = yield from self._transaction.load_settings()
+        caller = replace(self._caller, owns_keys=settings.owns_keys, settings=body)
         return _Context(caller, DefaultWindows(settings.window_ms or TTL_MS_DEFAULT))
 
     def _build_submit(self, submission: Submission, context: "_Context") -> Submit:

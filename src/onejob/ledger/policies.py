@@ -49,9 +49,9 @@ async def list_policies(engine: Engine, tenant: str, prefix: str) -> list[Policy
 
 
 async def try_set_policy(
-    engine: Engine, tenant: str, name: str, body: bytes, *, expected_version: int, ttl_ms: int = 0
+    engine: Engine, tenant: str, name: str, body: bytes, *, expected_version: int, ttl_ms: int = 0, not_after: int = 0
 ) -> Policy | None:
-    """Write a policy over the expected version (ABSENT: it does not exist); None if it has another one."""
+    """Write a policy over the expected version (ABSENT: it does not exist); None if it has another one, or it is too late."""
     command = SetPolicy(
         tenant=tenant,
         policy_id=policy_id(tenant, name),
@@ -59,12 +59,13 @@ async def try_set_policy(
         body=body,
         expected_version=expected_version,
         ttl_ms=ttl_ms,
+        not_after=not_after,
     )
     (reply,) = await engine.execute([command])
     match reply:
         case PolicyFound():
             return reply.policy
-        case Refused(reason=Reason.STALE):
+        case Refused(reason=Reason.STALE | Reason.TOO_LATE):
             return None
     raise to_exception(reply, "")
 

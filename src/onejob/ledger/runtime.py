@@ -53,6 +53,7 @@ SETTINGS_WAIT_SECONDS = 2.0  # a change takes some milliseconds, unless its proc
 
 _FLUSH_CHUNK_SIZE = 500
 _SETTLING_SECONDS_MAX = 2.0
+_UNCHANGED = IdempotencyConfig()
 _NO_TENANT = ""  # no tenant has this name
 READY_POLICY_NAME = "ready"
 _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
@@ -186,11 +187,24 @@ class Runtime:
 
     def _adopt(self, stored: StoredSettings) -> None:
         settings = stored.settings
+        self._warn_of_ceilings(settings)
         self.settings, self.settings_body = settings, stored.body
         self.windows = replace(self.windows, ttl_ms=settings.window_ms or self._engine.info.window_ms)
         self.gate.cache.limit_lifetimes(
             committed_seconds=settings.committed_ttl_ms_max / 1000, rejected_seconds=settings.rejected_ttl_ms_max / 1000
         )
+
+    def _warn_of_ceilings(self, settings: LedgerSettings) -> None:
+        for name, own, ceiling_ms in (
+            ("committed_ttl", self._config.committed_ttl_seconds, settings.committed_ttl_ms_max),
+            ("rejected_ttl", self._config.rejected_ttl_seconds, settings.rejected_ttl_ms_max),
+        ):
+            if own * 1000 > ceiling_ms and own != getattr(_UNCHANGED, f"{name}_seconds"):
+                log.warning(
+                    "IDEMPOTENCY_%s_SECONDS is %g, and the ledger allows %g: answers are remembered for %g seconds; to "
+                    "change that: onejob settings set %s=%gs",
+                    name.upper(), own, ceiling_ms / 1000, ceiling_ms / 1000, name, own,
+                )  # fmt: skip
 
     async def sweep(self) -> SweepResult:
         await self._maintain_memory()

@@ -1,18 +1,21 @@
 """Reads the settings of a ledger when it is opened, and changes them; the rules are in `core/ledger_settings.py`."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from onejob import audit
 from onejob.core.credentials import ABSENT
 from onejob.core.errors import Invalid
-from onejob.core.facts import Policy
+from onejob.core.facts import Kind, Policy, Record, is_live
 from onejob.core.fingerprint import VERSION as FINGERPRINT_VERSION
 from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT
 from onejob.core.ledger_settings import (
+    CLOSED_MS,
+    DEFAULTS,
     SETTINGS,
     LedgerSettings,
     affects_identity,
@@ -21,15 +24,24 @@ from onejob.core.ledger_settings import (
     decode_settings,
     effective_value,
     encode_settings,
+    is_changed,
+    is_closed,
+    owner_of_key,
     reopened_settings,
 )
 from onejob.core.timestamps import format_duration, to_utc
-from onejob.engine import CountLiveKeys, Engine, LiveKeyCount
-from onejob.errors import OnejobError, StoreRefused, Unavailable
+from onejob.engine import PAGE_MAX, CountLiveKeys, Engine, ListFacts, LiveKeyCount
+from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 
-from .policies import load_policy, try_set_policy
+from .policies import change_policy, decode_body, load_policy, try_set_policy
 
+log = logging.getLogger("onejob")
+
+OPENING_ACTOR = "system:open"
+CHANGES_POLICY_NAME = "settings-changes"  # of the system tenant
+CHANGES_MAX = 16
 ATTEMPTS_MAX = 100
+STORE_ATTEMPTS_MAX = 3
 CLOSED_POLL_SECONDS = 0.2
 CLOSED_POLLS_MAX = 200  # longer than doors stay closed
 
@@ -43,6 +55,15 @@ class StoredSettings(NamedTuple):
     body: bytes
     version: int  # of the policy
     at: int
+
+
+class NotedChange(Struct, frozen=True):
+    """One change of the settings, as the ledger remembers it."""
+
+    version: int
+    at: int
+    actor: str
+    settings: str  # what somebody has said, from then on
 
 
 class SettingsChange(Struct, frozen=True):
@@ -63,16 +84,55 @@ async def open_settings(engine: Engine, said: Said) -> StoredSettings:
     for _ in range(ATTEMPTS_MAX):
         stored = await load_settings(engine)
         if stored is None:
-            await _try_store(engine, LedgerSettings(version=1, **said), expected_version=ABSENT)  # type: ignore[arg-type]
+            await _store_first_settings(engine, said)
             continue
         refuse_differences(engine, stored.settings, said)
         new = {field: value for field, value in said.items() if getattr(stored.settings, field) is None}
         if not new:
             return stored
-        change = await change_settings(engine, new, actor="system:open")
-        if not change.is_possible:
+        # One attempt: what another process has said meanwhile is compared first.
+        change = await _try_change(engine, stored, new, actor=OPENING_ACTOR)
+        if change is not None and not change.is_possible:
             raise StoreRefused(f"{_describe(new)} is set here, but {in_use_message(change)}")
     raise Unavailable("other processes keep changing the settings of the ledger: nothing was done; retry")
+
+
+async def _store_first_settings(engine: Engine, said: Said) -> None:
+    """Those of a new ledger; one that programs without settings have used keeps the owner that its live keys have."""
+    owners = await _list_owners_of_live_keys(engine)
+    if len(owners) > 1:
+        raise StoreRefused(
+            f"{engine.info.name} has live keys of tenants and live keys of users: programs that were configured differently "
+            f"made them, and one key may have two jobs; the last ends at {_utc_text(max(owners.values()))}: open it after that"
+        )
+    owner = next(iter(owners), None)
+    said_owner = said.get("key_owner", owner)
+    if owner is not None and said_owner != owner:
+        raise StoreRefused(
+            f"key_owner is {said_owner} here, and {owner} of the live keys in {engine.info.name}, so that one key could make two "
+            f"jobs; the last ends at {_utc_text(owners[owner])}: remove it here, or change it after that"
+        )
+    kept = {"key_owner": owner} if owner not in (None, DEFAULTS["key_owner"]) else {}
+    first = LedgerSettings(version=1, **{**kept, **said})  # type: ignore[arg-type]
+    policy = await _try_store(engine, first, expected_version=ABSENT)
+    if policy is not None and (said or kept):
+        await _note_change(engine, first, policy.changed_at, actor=OPENING_ACTOR)
+
+
+async def _list_owners_of_live_keys(engine: Engine) -> dict[str, int]:
+    """Who owns the keys that are live, by their identities, and when the last of each ends."""
+    owners: dict[str, int] = {}
+    _, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
+    after, more = b"", True
+    while more:
+        page = await engine.scan(ListFacts(tenant=None, kind=Kind.RECORD, after=after, limit=PAGE_MAX))
+        for record in page.items:
+            assert isinstance(record, Record)
+            after = record.id
+            if is_live(record, now) and (owner := owner_of_key(record)) is not None:
+                owners[owner] = max(owners.get(owner, 0), record.expires_at, record.lease_until)
+        more = page.more
+    return owners
 
 
 def refuse_differences(engine: Engine, settings: LedgerSettings, said: Said) -> None:
@@ -82,10 +142,10 @@ def refuse_differences(engine: Engine, settings: LedgerSettings, said: Said) -> 
     for setting in SETTINGS:
         stored, own = getattr(settings, setting.field), said.get(setting.field)
         if own is not None and stored is not None and own != stored:
-            shown = format_value(setting.field, stored)
+            here, shown = format_value(setting.field, own), format_value(setting.field, stored)
             raise StoreRefused(
-                f"{setting.name} is {format_value(setting.field, own)} here, and {shown} in the ledger ({engine.info.name}), so "
-                f"that one key could make two jobs; remove it here, or run `onejob settings set {setting.name}=...`"
+                f"{setting.name} is {here} here, and {shown} in the ledger ({engine.info.name}), so that one key could make two "
+                f"jobs; remove it here, or change the ledger: `onejob settings set {setting.name}={here}`"
             )
 
 
@@ -95,12 +155,9 @@ async def load_settings(engine: Engine) -> StoredSettings | None:
         policy, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
         if policy is None:
             return None
-        settings = decode_settings(policy.body)
-        if not settings.closed_until:
-            return StoredSettings(settings, policy.body, policy.version, now)
-        if now > settings.closed_until:
-            await _try_store(engine, reopened_settings(settings), expected_version=policy.version)
-        else:
+        if not is_closed(policy.body):
+            return StoredSettings(decode_settings(policy.body), policy.body, policy.version, now)
+        if not await _try_open(engine, policy, now):
             await asyncio.sleep(CLOSED_POLL_SECONDS)
     raise Unavailable("the settings of the ledger are being changed: nothing was done; retry")
 
@@ -116,39 +173,39 @@ async def preview_settings(engine: Engine, said: Said) -> SettingsChange:
 async def change_settings(engine: Engine, said: Said, *, actor: str) -> SettingsChange:
     """Change the settings, or return which live keys forbid it."""
     for _ in range(ATTEMPTS_MAX):
-        stored = await _require_settings(engine)
-        if not affects_identity(stored.settings, said):
-            change = SettingsChange(
-                stored.settings, changed_settings(stored.settings, said, stored.at), LiveKeyCount(), stored.at
-            )
-            is_decided = await _try_store(engine, change.after, expected_version=stored.version) is not None
-        else:
-            change, is_decided = await _change_closed(engine, stored, said, actor)
-        if is_decided:
-            if change.is_possible:
-                audit.write_audit_record(
-                    "settings set",
-                    tenant=SYSTEM_TENANT,
-                    actor=actor,
-                    version=change.after.version,
-                    settings=_describe(said),
-                )
+        change = await _try_change(engine, await _require_settings(engine), said, actor=actor)
+        if change is not None:
             return change
     raise Unavailable("other processes keep changing the settings of the ledger: nothing was done; retry")
 
 
-async def _change_closed(engine: Engine, stored: StoredSettings, said: Said, actor: str) -> tuple[SettingsChange, bool]:
+async def _try_change(engine: Engine, stored: StoredSettings, said: Said, *, actor: str) -> SettingsChange | None:
+    """None: another process has changed them since they were read."""
+    if not is_changed(stored.settings, said):
+        return SettingsChange(stored.settings, stored.settings, LiveKeyCount(), stored.at)
+    if affects_identity(stored.settings, said):
+        change = await _change_closed(engine, stored, said, actor)
+    else:
+        after = changed_settings(stored.settings, said, stored.at)
+        is_stored = await _try_store(engine, after, expected_version=stored.version, read_at=stored.at) is not None
+        change = SettingsChange(stored.settings, after, LiveKeyCount(), stored.at) if is_stored else None
+    if change is not None and change.is_possible:
+        await _note_change(engine, change.after, change.at, actor=actor)
+    return change
+
+
+async def _change_closed(engine: Engine, stored: StoredSettings, said: Said, actor: str) -> SettingsChange | None:
     """Close the doors, wait for what had begun, count the live keys, then open them with what holds from now on.
 
     The keys are also counted before: if there are any, no door is closed.
     """
     live = await _count_live_keys(engine)
     if live.count:
-        return SettingsChange(stored.settings, stored.settings, live, stored.at), True
+        return SettingsChange(stored.settings, stored.settings, live, stored.at)
     closed = closed_settings(stored.settings, stored.at, by=actor)
-    marker = await _try_store(engine, closed, expected_version=stored.version)
+    marker = await _try_store(engine, closed, expected_version=stored.version, read_at=stored.at)
     if marker is None:
-        return SettingsChange(stored.settings, stored.settings, LiveKeyCount(), stored.at), False
+        return None
     try:
         await engine.barrier(None)
         live = await _count_live_keys(engine)
@@ -156,10 +213,48 @@ async def _change_closed(engine: Engine, stored: StoredSettings, said: Said, act
         await _try_store(engine, reopened_settings(closed), expected_version=marker.version)
         raise
     after = reopened_settings(closed) if live.count else changed_settings(closed, said, stored.at)
-    opened = await _try_store(engine, after, expected_version=marker.version)
+    opened = await _try_store(engine, after, expected_version=marker.version, read_at=stored.at)
     if opened is None:
         raise Unavailable("counting the live keys took too long, and the settings were not changed; retry")
-    return SettingsChange(stored.settings, after, live, stored.at), True
+    return SettingsChange(stored.settings, after, live, stored.at)
+
+
+async def open_lapsed_doors(engine: Engine) -> None:
+    """Open doors that a process closed which did not come to an end."""
+    policy, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
+    if policy is not None and is_closed(policy.body):
+        await _try_open(engine, policy, now)
+
+
+async def _try_open(engine: Engine, policy: Policy, now: int) -> bool:
+    """False: it is too early."""
+    settings = decode_settings(policy.body)
+    if now <= settings.closed_until:
+        return False
+    await _try_store(engine, reopened_settings(settings), expected_version=policy.version)
+    return True
+
+
+async def list_changes(engine: Engine) -> tuple[NotedChange, ...]:
+    """The last changes of the settings, the newest last."""
+    policy, _ = await load_policy(engine, SYSTEM_TENANT, CHANGES_POLICY_NAME)
+    return () if policy is None else decode_body(policy, tuple[NotedChange, ...])
+
+
+async def _note_change(engine: Engine, after: LedgerSettings, at: int, *, actor: str) -> None:
+    """Who changed the settings, when, and to what: in the audit log of this process, and in the ledger."""
+    said = {setting.field: value for setting in SETTINGS if (value := getattr(after, setting.field)) is not None}
+    text = _describe(said)
+    audit.write_audit_record("settings set", tenant=SYSTEM_TENANT, actor=actor, version=after.version, settings=text)
+
+    def add(policy: Policy | None, _: int) -> bytes:
+        noted = () if policy is None else decode_body(policy, tuple[NotedChange, ...])
+        return json.encode((*noted, NotedChange(after.version, at, actor, text))[-CHANGES_MAX:])
+
+    try:
+        await change_policy(engine, SYSTEM_TENANT, CHANGES_POLICY_NAME, add)
+    except OnejobError as error:  # the change itself was made
+        log.warning("the settings were changed by %s, which could not be noted in the ledger: %s", actor, error)
 
 
 async def _count_live_keys(engine: Engine) -> LiveKeyCount:
@@ -169,16 +264,30 @@ async def _count_live_keys(engine: Engine) -> LiveKeyCount:
 
 async def _require_settings(engine: Engine) -> StoredSettings:
     stored = await load_settings(engine)
-    if stored is None:
-        await _try_store(engine, LedgerSettings(version=1), expected_version=ABSENT)
-        stored = await load_settings(engine)
-    assert stored is not None
-    return stored
+    return await open_settings(engine, {}) if stored is None else stored
 
 
-async def _try_store(engine: Engine, settings: LedgerSettings, *, expected_version: int) -> Policy | None:
+async def _try_store(
+    engine: Engine, settings: LedgerSettings, *, expected_version: int, read_at: int | None = None
+) -> Policy | None:
+    """None: they have another version now, or those that were read at `read_at` are too old to be changed."""
+    not_after = 0 if read_at is None else read_at + CLOSED_MS
     body = encode_settings(settings)
-    return await try_set_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME, body, expected_version=expected_version)
+    for attempt in range(STORE_ATTEMPTS_MAX):
+        try:
+            return await try_set_policy(
+                engine,
+                SYSTEM_TENANT,
+                SETTINGS_POLICY_NAME,
+                body,
+                expected_version=expected_version,
+                not_after=not_after,
+            )
+        except Unknown:  # the same again has the same answer
+            if attempt == STORE_ATTEMPTS_MAX - 1:
+                raise
+            await asyncio.sleep(CLOSED_POLL_SECONDS)
+    raise AssertionError("unreachable")
 
 
 def parse_settings(pairs: list[str]) -> dict[str, object]:
@@ -198,11 +307,15 @@ def parse_settings(pairs: list[str]) -> dict[str, object]:
 
 def in_use_message(change: SettingsChange) -> str:
     """Why the identity of keys cannot be changed now, and when it can."""
-    count, last = change.live.count, to_utc(change.live.last_until).isoformat(timespec="seconds")
+    count = change.live.count
     return (
         f"{count} live key{'s' if count != 1 else ''} would be new under it; the last one ends at "
-        f"{last.replace('+00:00', 'Z')}: change it after that, or forget the keys"
+        f"{_utc_text(change.live.last_until)}: change it after that, or forget the keys"
     )
+
+
+def _utc_text(at: int) -> str:
+    return to_utc(at).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def format_value(field: str, value: object) -> str:

@@ -34,6 +34,7 @@ from onejob.http.rate_limit import RateLimiter
 from onejob.ids import SystemIds
 from onejob.ledger.maintenance import Sweeper
 from onejob.ledger.runtime import READY_POLICY_NAME
+from onejob.ledger.settings import open_lapsed_doors
 from onejob.ledger.stored_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
 from onejob.ledger.submissions import COMPARED_MAX, find_differences
 from onejob.ledger.workers import WORKER_POLICY_PREFIX
@@ -126,8 +127,10 @@ class ManagerIdempotencyLedger:
         needs_gate_key: bool,
         codec: WireCodec | None = None,
         retention_ms: int = RETENTION_MS,
+        needs_settings: bool = True,  # False: commands need not prove the settings of the ledger, for the conformance suite
     ) -> None:
         self._batcher = Batcher(engine, coalesce=True)
+        self._needs_settings = needs_settings
         self._engine = engine
         self._monotonic = clock.monotonic
         self._settings = settings
@@ -208,12 +211,21 @@ class ManagerIdempotencyLedger:
     def unsubscribe(self, listener: OnRecordSettled) -> None:
         self._listeners.pop(listener, None)
 
+    def _refusal(self, command: Any, key: GateKey) -> NotUnderstood | Unavailable | None:
+        is_of_key = bool(getattr(command, "record_id", None))
+        if self._needs_settings and is_of_key and getattr(command, "settings", None) == b"":
+            return Unavailable(
+                "nothing was done: the command does not prove the settings of the ledger; upgrade the gate"
+            )
+        return _refusal(command, key)
+
     async def maintain(self, interval_seconds: float) -> None:
         """Sweep and measure the distance to the store, until cancelled."""
         while True:
             try:
                 await self.measure_distance()
                 await asyncio.sleep(interval_seconds)
+                await open_lapsed_doors(self._engine)
                 await self._sweeper.sweep()
             except OnejobError as error:
                 log.warning("maintenance run failed, will retry: %s", error)
@@ -268,7 +280,7 @@ class ManagerIdempotencyLedger:
         if array_length(body) > commands_max:  # before anything is decoded
             raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {commands_max} commands; send fewer")
         parsed = (_SITE_CODEC if key.is_site else self._codec).decode_commands(body)
-        refused = {n: refusal for n, one in enumerate(parsed) if (refusal := _refusal(one, key)) is not None}
+        refused = {n: refusal for n, one in enumerate(parsed) if (refusal := self._refusal(one, key)) is not None}
         commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
         results: list[Any] = await self._batcher.execute_each(commands)
         if key.is_site:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from onejob.core.batch import Changes, WorkingSet, decide_batch, decide_optimistic_insert, empty_working_set
 from onejob.core.command import Command, Footprint, is_settings_refusal, settings_changed
 from onejob.core.facts import Kind, split_job_ids
-from onejob.core.ledger_settings import FIRST_SETTINGS, SETTINGS_POLICY_ID, LedgerSettings, decode_settings
+from onejob.core.ledger_settings import FIRST_SETTINGS, SETTINGS_POLICY_ID, LedgerSettings, decode_settings, is_closed
 from onejob.core.lookup import LookUpAnswer
 from onejob.core.replies import AnyReply, Missing
 from onejob.core.submit import Submit
@@ -78,6 +78,13 @@ class SessionState(NamedTuple):
             raise StoreRefused(f"nothing was done: {_FAULTS[self.fault]}, then retry")
 
 
+class ProvenSettings(NamedTuple):
+    """The settings, and the bytes that prove them: one value, because threads share it."""
+
+    settings: LedgerSettings
+    body: bytes
+
+
 class CallersTransaction:
     """Shared by all transactions of a process: the statements of a schema, and an estimate of the server's clock."""
 
@@ -87,33 +94,42 @@ class CallersTransaction:
         self._version = known_schema_version()
         self._offset_ms: float | None = None  # the server's clock minus ours, at least; None: not asked yet
         self._counted_until: dict[bytes, float] = {}  # by usage id
-        self._settings = LedgerSettings()
-        self.settings_body = b""  # empty: to be read
+        self._settings: ProvenSettings | None = None  # None: to be read
 
-    def load_settings(self) -> Steps[LedgerSettings]:
+    def load_settings(self) -> Steps[ProvenSettings]:
         """The settings of the ledger, which are read once per process and after every change."""
         if self._offset_ms is None:
             yield from self._greet()
-        if not self.settings_body:
-            select = Statement(self._statements.settings_sql, (SETTINGS_POLICY_ID,))
+        settings = self._settings
+        if settings is None:
+            settings = self._settings = yield from self._read_settings()
+        return settings
+
+    def _read_settings(self) -> Steps[ProvenSettings]:
+        select = Statement(self._statements.settings_sql, (SETTINGS_POLICY_ID,))
+        rows = yield select
+        if not rows:  # the tables are new
+            yield Statement(self._statements.insert_settings_sql, (SETTINGS_POLICY_ID, FIRST_SETTINGS))
             rows = yield select
-            if not rows:  # the tables are new
-                yield Statement(self._statements.insert_settings_sql, (SETTINGS_POLICY_ID, FIRST_SETTINGS))
-                rows = yield select
-            if not rows:
-                raise Unavailable(
-                    "another transaction has just made the settings of the ledger: nothing was done; retry"
-                )
-            self._settings = decode_settings(bytes(rows[0][0]))
-            self.settings_body = bytes(rows[0][0])
-        return self._settings
+        if not rows:
+            raise Unavailable(
+                "the ledger has no settings yet, and nothing was done: `onejob settings` makes those of a ledger that is in "
+                "use; another transaction may just be making them, too; retry"
+            )
+        body = bytes(rows[0][0])
+        if is_closed(body):
+            raise Unavailable(
+                "the settings of the ledger are being changed, and nothing was done; retry. If it lasts, the process that "
+                "began the change has died: run `onejob settings`"
+            )
+        return ProvenSettings(decode_settings(body), body)
 
     def execute(self, command: Command[Any]) -> Steps[AnyReply]:
         if self._offset_ms is None:
             yield from self._greet()
         reply = yield from self._execute(command)
         if is_settings_refusal(reply):
-            self.settings_body = b""
+            self._settings = None
         return reply
 
     def _execute(self, command: Command[Any]) -> Steps[AnyReply]:

@@ -79,7 +79,7 @@ SELECT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
 WHERE writer.relation IN ('{job_table}'::regclass, '{record_table}'::regclass)
     AND writer.mode IN ('RowShareLock', 'RowExclusiveLock')
-    AND writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob'
+    AND writer.granted AND writer.pid <> pg_backend_pid() AND ($4::boolean OR session.application_name = 'onejob')
     AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY ($1::text[]))
     AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced)
 """
@@ -96,13 +96,16 @@ def announcement(footprints: Iterable[Footprint]) -> tuple[int, int]:
 
 
 def barrier_values(tenant: str | None, user: str | None) -> list[Any]:
-    """The class and the filters of the announcements that a barrier waits for; no bits fit every announcement."""
+    """The class and the filters of the announcements that a barrier waits for; no bits fit every announcement.
+
+    A barrier of all tenants also waits for transactions of other programs, which may settle a key without announcing it.
+    """
     if tenant is None:
-        return [TENANTS_LOCK_CLASS, [0]]
+        return [TENANTS_LOCK_CLASS, [0], True]
     anybody = _filter_of(tenant_prefix(tenant))
     if user is None:
-        return [TENANTS_LOCK_CLASS, [anybody]]
-    return [USERS_LOCK_CLASS, [anybody, _filter_of(usage_id(tenant, user))]]
+        return [TENANTS_LOCK_CLASS, [anybody], False]
+    return [USERS_LOCK_CLASS, [anybody, _filter_of(usage_id(tenant, user))], False]
 
 
 def _filter_of(id: bytes) -> int:
@@ -322,10 +325,11 @@ class Statements:
 
     @property
     def insert_settings_sql(self) -> str:
-        """Create the settings of a new ledger, unless another transaction did."""
+        """Create the settings of a ledger that was never used, unless another transaction did."""
         return (
             f"INSERT INTO {self.table('policy')} (id, tenant, name, body, changed_at, version, format) "
-            f"VALUES ($1::bytea, '{SYSTEM_TENANT}', '{SETTINGS_POLICY_NAME}', $2::bytea, {self.now}::bigint, 1, {FORMAT:d}) "
+            f"SELECT $1::bytea, '{SYSTEM_TENANT}', '{SETTINGS_POLICY_NAME}', $2::bytea, {self.now}::bigint, 1, {FORMAT:d} "
+            f"WHERE NOT EXISTS (SELECT FROM {self.table('record')}) "
             "ON CONFLICT DO NOTHING RETURNING 1"
         )
 
