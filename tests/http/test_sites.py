@@ -12,8 +12,9 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.core.facts import Job, Kind
-from onejob.core.identity import format_job_id
+from onejob.core.facts import Job, Kind, Record
+from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, format_job_id
+from onejob.core.ledger_settings import changed_settings, closed_settings, encode_settings, owner_of_key
 from onejob.core.sites import DELIVERY_MS_DEFAULT, Sites, site_type
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
@@ -27,7 +28,9 @@ from onejob.http.site_delivery import SiteSender, site_delivery
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Caller
+from onejob.ledger.policies import try_set_policy
 from onejob.ledger.runtime import Runtime
+from onejob.ledger.settings import open_settings
 from onejob.manager.gate_keys import GateKeys
 from onejob.settings import IdempotencyConfig, exposed_secrets, load_service_config
 from onejob.wire.codec import TenantRefused
@@ -474,6 +477,27 @@ async def test_where_keys_belong_to_users_the_record_of_a_site_is_that_of_the_us
             await local.submit("charge", {"n": 1}, idempotency_key="k")
         assert conflict.value.job_id == job_id
         await Ledger(runtime, Caller(user="ann")).submit("charge", {"n": 1}, idempotency_key="k")
+
+
+async def test_nothing_is_delivered_while_the_settings_of_a_site_are_changed() -> None:
+    """Its keys were counted, so a delivery under the older owner would be one key with two jobs."""
+    async with running_home() as home:
+        site, name = home.sites[0], SETTINGS_POLICY_NAME
+        stored = await open_settings(site.store, {})
+        closed = encode_settings(closed_settings(stored.settings, stored.at, by="client:admin"))
+        marker = await try_set_policy(site.store, SYSTEM_TENANT, name, closed, expected_version=stored.version)
+        assert marker is not None
+        job_id = await home.submit()
+        await home.deliver()
+        assert site.jobs() == {}
+        assert list(home.sites[1].jobs()) == [job_id]
+        changed = encode_settings(changed_settings(stored.settings, {"key_owner": "user"}, stored.at))
+        await try_set_policy(site.store, SYSTEM_TENANT, name, changed, expected_version=marker.version)
+        await home.deliver(after=timedelta(minutes=10))
+        assert list(site.jobs()) == [job_id]
+        (record,) = site.store.facts[Kind.RECORD].values()
+        assert isinstance(record, Record)
+        assert owner_of_key(record) == "user"
 
 
 async def test_a_listed_home_runs_the_job_too() -> None:

@@ -136,7 +136,9 @@ def _add_manager(commands: Subparsers) -> None:
         "--tls-client-ca", metavar="FILE", help="accept only gates with a certificate that this one signed (PEM)"
     )
     command.add_argument(
-        "--config", metavar="FILE", help="settings in TOML: key_owner and rates, which all gates take from here"
+        "--config",
+        metavar="FILE",
+        help="settings in TOML: rates, which all gates take from here, and settings of the ledger, if nobody has said them",
     )
     command.add_argument("--json", action="store_true", help="print the readiness line and the log in JSON")
 
