@@ -49,7 +49,7 @@ def count_no_keys(patch: pytest.MonkeyPatch) -> None:
 
 
 def prove_closed_settings(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(batch, "is_closed", lambda body: False)
+    patch.setattr(batch, "CLOSED_MARK", b"never")
 
 
 def do_nothing(patch: pytest.MonkeyPatch) -> None:

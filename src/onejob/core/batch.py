@@ -31,7 +31,7 @@ from .command import (
 )
 from .facts import FORMAT, KINDS, Attachment, Fact, Job, Kind, NewerFormat, Record, is_held, split_job_ids
 from .identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id, tenant_prefix
-from .ledger_settings import is_closed
+from .ledger_settings import CLOSED_MARK
 from .replies import AnyReply, Defect
 
 _SETTINGS_ID = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
@@ -337,7 +337,7 @@ def decide_batch(
                 replies.append(precondition_failed(now))
                 continue
             if footprint.settings and (
-                is_closed(footprint.settings)
+                CLOSED_MARK in footprint.settings
                 or (not preconditions_checked_later and not working_set.has_settings(footprint))
             ):
                 replies.append(settings_changed(now))
@@ -397,7 +397,9 @@ def _expected_policies(footprints: Sequence[Footprint]) -> tuple[list[Any], ...]
         for f in footprints
         if f.precondition is not None
     }
-    expected.update((_SETTINGS_ID, SYSTEM_TENANT, f.settings) for f in footprints if f.settings)
+    settings = {f.settings for f in footprints}
+    settings.discard(b"")
+    expected.update((_SETTINGS_ID, SYSTEM_TENANT, body) for body in settings)
     return tuple(map(list, zip(*expected, strict=True)))
 
 

@@ -29,6 +29,7 @@ from .timestamps import parse_duration, to_duration_ms
 
 SETTINGS_POLICY_ID: Final = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
 CLOSED_MS: Final = 30_000
+CLOSED_MARK: Final = b'"closed_until"'  # in no other settings, since defaults are left out
 KEY_OWNERS: Final = ("tenant", "user")
 COMMITTED_TTL_MS_DEFAULT: Final = 300_000
 REJECTED_TTL_MS_DEFAULT: Final = 60_000
@@ -120,7 +121,7 @@ def encode_settings(settings: LedgerSettings) -> bytes:
 
 def is_closed(body: bytes) -> bool:
     """True for the settings of a ledger whose doors are closed. No command may prove them."""
-    return b'"closed_until"' in body
+    return CLOSED_MARK in body
 
 
 FIRST_SETTINGS: Final = encode_settings(LedgerSettings(version=1))

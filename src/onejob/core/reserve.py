@@ -42,7 +42,7 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         record = facts.record
-        if (external := self.reply_for_external_job(facts, now)) is not None:
+        if self.external_job is not None and (external := self.reply_for_external_job(facts, now)) is not None:
             return external
         if record is None or not is_live(record, now):
             return self._begin(record, facts, now)

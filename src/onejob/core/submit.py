@@ -365,7 +365,7 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
         record = facts.record
-        if (external := self.reply_for_external_job(facts, now)) is not None:
+        if self.external_job is not None and (external := self.reply_for_external_job(facts, now)) is not None:
             return external
         if record is None or not is_live(record, now):
             step = self._create(record, facts, now)
