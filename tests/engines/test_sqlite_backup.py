@@ -255,6 +255,39 @@ async def test_a_store_that_is_replaced_while_it_is_opened_is_not_served(
     await engine.aclose()
 
 
+def test_the_mark_of_a_new_ledger_is_durable_before_its_file_has_the_name(
+    store: str, copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure the mark of the old ledger would refuse the new one."""
+    backup.back_up(store, copy)
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(file: int) -> None:
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}")))
+        fsync(file)
+
+    def record_replace(source: str, target: str) -> None:
+        done.append(f"-> {os.path.basename(target)}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    backup.restore(copy, store)
+    assert done.index("-> a.db-restore") < done.index("a.db-turn") < done.index("-> a.db")
+    assert schema.read_mark(store) == read_ledger(store)
+    done.clear()
+    shutil.copy(copy, store)
+    restored = backup.accept_loss(store).store
+    assert "a.db-turn" in done
+    assert schema.read_mark(store) == schema.LedgerState(restored.ledger_id, restored.commits) == read_ledger(store)
+
+
+def read_ledger(path: str) -> schema.LedgerState:
+    with RawConnection(path) as db:
+        return schema.read_ledger(db)
+
+
 def test_a_kill_at_any_moment_leaves_a_whole_store(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.crash.killed_backup", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -262,3 +295,5 @@ def test_a_kill_at_any_moment_leaves_a_whole_store(tmp_path: Path) -> None:
     for found in ("backup: nothing there", "backup: complete", "restore: as before", "restore: restored"):
         assert found in ran.stdout
     assert "restore: refused until it is repeated" in ran.stdout
+    for found in ("restore over nothing: nothing there", "accept: refused until it is repeated", "accept: accepted"):
+        assert found in ran.stdout

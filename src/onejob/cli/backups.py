@@ -44,7 +44,7 @@ class RestoreOut(Struct, frozen=True, rename="camel"):
 
 class AcceptedLossOut(Struct, frozen=True, rename="camel"):
     store: StoreOut
-    commits_lost: int
+    commits_lost: int | None  # None: another ledger was served here last
 
 
 def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
@@ -73,7 +73,9 @@ def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -
     if isinstance(response, AcceptedLossOut):
         store, lost = response.store, response.commits_lost
         lines = [f"the loss is accepted: {screen.paint('bold', sanitize(store.file))}", *_store_lines(screen, store)]
-        if lost:
+        if lost is None:
+            lines += [screen.paint("yellow", "it is not of the ledger that was served here last")]
+        elif lost:
             lines += [screen.paint("yellow", f"{lost} acknowledged commits are not in it")]
         return "\n".join([*lines, *_new_ledger_lines(screen, store)])
     restored, replaced = response.restored, response.replaced

@@ -8,6 +8,10 @@ A restore holds the locks of the store, so that nobody has it open. Before it mo
 store with that note is refused until a restore has come to its end. The restored store is another ledger, by its id, because
 it may have forgotten keys: a process that has served the old one, and every gate in front of it, notices. A store that lacks
 acknowledged commits is refused until the loss is accepted, which makes it another ledger in the same way.
+
+The file of any other ledger than the one that was served last is refused, too, by the high-water mark beside it. So both
+write the mark of the new ledger: a restore before it puts the file in its place, under the protection of its note, and an
+accepted loss after the commit that changes the id, so that the old mark is there as long as the old file could be put back.
 """
 
 import errno
@@ -72,7 +76,7 @@ class RestoreResult(Struct, frozen=True):
 
 class LossResult(Struct, frozen=True):
     store: StoreSummary  # as it is now, with its new ledger id
-    commits_lost: int  # 0: none is known to be missing
+    commits_lost: int | None  # 0: none is known to be missing; None: another ledger was served here last
 
 
 def back_up(source: str, target: str, *, force: bool = False, on_progress: OnProgress | None = None) -> StoreSummary:
@@ -133,11 +137,11 @@ def restore(backup: str, target: str) -> RestoreResult:
     expected = verify_copy(backup)
     replaced = _summarize_replaced(target)
     with ExitStack() as stack:
-        stack.enter_context(_hold_store(target))
+        lock = stack.enter_context(_hold_store(target))
         partial = stack.enter_context(_partial_file(target))
         try:
             restored = _copy_as_new_ledger(backup, partial, expected)
-            set_aside = _replace(partial, target)
+            set_aside = _replace(partial, target, restored, lock)
         except (apsw.Error, OSError) as error:
             raise _to_copy_error(backup, target, error) from error
     lost = None
@@ -153,7 +157,7 @@ def accept_loss(target: str) -> LossResult:
     schema.refuse_emptied(target)
     if not os.path.exists(target):
         raise Invalid("engine", f"there is no store at {target}; name another with --engine")
-    with _hold_store(target):
+    with _hold_store(target) as lock:
         mark = schema.read_mark(target)
         try:
             db = schema.connect(target)
@@ -162,7 +166,7 @@ def accept_loss(target: str) -> LossResult:
                 schema.refuse_blank(db, target)
                 schema.check_not_truncated(db, target)
                 found = _verify(db, target)
-                schema.begin_new_ledger(db)
+                lock.write_note_durably(schema.encode_mark(schema.begin_new_ledger(db)))
                 summary = _summarize(db)
                 is_done = True
             finally:
@@ -171,7 +175,9 @@ def accept_loss(target: str) -> LossResult:
                 db.close()
         except (apsw.Error, OSError) as error:
             raise schema.to_engine_error(target, error) from error
-    return LossResult(summary, schema.count_missing_commits(mark, schema.LedgerState(found.ledger_id, found.commits)))
+    ledger = schema.LedgerState(found.ledger_id, found.commits)
+    lost = None if schema.is_other_ledger(mark, ledger) else schema.count_missing_commits(mark, ledger)
+    return LossResult(summary, lost)
 
 
 def _check_target(source: str, target: str, *, force: bool) -> None:
@@ -334,7 +340,7 @@ def _summarize_replaced(target: str) -> StoreSummary | None:
 
 
 @contextmanager
-def _hold_store(target: str) -> Iterator[None]:
+def _hold_store(target: str) -> Iterator[FairFileLock]:
     """Keep other processes from opening the store, unless one has it open already."""
     if not os.path.isdir(os.path.dirname(target)):
         raise Invalid("engine", f"there is no folder {os.path.dirname(target)}; create it, or name another file")
@@ -346,7 +352,7 @@ def _hold_store(target: str) -> Iterator[None]:
                 with suppress(FileNotFoundError):
                     files.append(os.open(target + suffix, os.O_RDWR | os.O_CLOEXEC))
                     fcntl.lockf(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
-            yield
+            yield lock
     except BlockingIOError as error:
         raise Unavailable(
             f"{target} is open in another process (`fuser {target}` names it): nothing was done; stop it, then retry"
@@ -357,7 +363,7 @@ def _hold_store(target: str) -> Iterator[None]:
         lock.close()
 
 
-def _replace(partial: str, target: str) -> str:
+def _replace(partial: str, target: str, restored: StoreSummary, lock: FairFileLock) -> str:
     """Move the old store aside and the new one in its place; where the old one is."""
     folder, note = os.path.dirname(target), target + schema.RESTORE_NOTE_SUFFIX
     aside = _begin_replacing(target, note)
@@ -373,6 +379,7 @@ def _replace(partial: str, target: str) -> str:
                 os.rename(target + suffix, aside + suffix)
         _remove_journals(target)
         _sync(folder)
+    lock.write_note_durably(schema.encode_mark(schema.LedgerState(restored.ledger_id, restored.commits)))
     os.replace(partial, target)
     _sync(folder)
     if aside:
