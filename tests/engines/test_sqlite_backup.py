@@ -111,6 +111,44 @@ def test_a_damaged_source_gives_no_copy(store: str, copy: str) -> None:
     assert not [name for name in os.listdir(os.path.dirname(copy)) if name.startswith("copy")]
 
 
+def test_a_store_that_lacks_acknowledged_commits_gives_no_copy(store: str, copy: str, tmp_path: Path) -> None:
+    """A copy of it would take the place of the last good one, night after night."""
+    shutil.copy(store, copy)
+    fill(store, 20, 22)
+    shutil.copy(store, store + ".newest")
+    last_good = str(tmp_path / "good.db")
+    made = backup.back_up(store, last_good)
+    shutil.copy(copy, store)
+    with pytest.raises(StoreRefused, match=r"lacks its last \d acknowledged commits.*--accept-loss"):
+        backup.back_up(store, last_good, force=True)
+    other = str(tmp_path / "other.db")
+    fill(other, 0, 1)
+    shutil.copy(other, store)
+    with pytest.raises(StoreRefused, match=r"holds another ledger.*--accept-loss"):
+        backup.back_up(store, last_good, force=True)
+    assert backup.verify_copy(last_good) == made
+    shutil.copy(store + ".newest", store)
+    assert backup.back_up(store, last_good, force=True) == made
+
+
+def test_commits_that_the_replaced_store_lacked_are_lost_too(store: str, copy: str) -> None:
+    made = backup.back_up(store, copy)
+    shutil.copy(copy, store + ".older")
+    fill(store, 20, 22)
+    later = read_ledger(store).generation - made.commits
+    shutil.copy(store + ".older", store)
+    assert backup.restore(copy, store).commits_lost == later >= 2
+    again = backup.back_up(store, copy, force=True)
+    assert again.ledger_id != made.ledger_id
+    fill(store, 20, 23)
+    later = read_ledger(store).generation - again.commits
+    Path(store).write_bytes(b"rubbish" * 1000)
+    assert backup.restore(copy, store).commits_lost == later >= 3
+    assert (
+        backup.restore(copy, store).commits_lost is None
+    )  # the store that is replaced is another ledger than the copy
+
+
 def test_two_runs_to_one_file_do_not_mix(store: str, copy: str) -> None:
     def run_second(*_: int) -> None:
         with pytest.raises(Unavailable, match="another run"):

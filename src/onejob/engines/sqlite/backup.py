@@ -19,7 +19,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,10 @@ class StoreSummary(Struct, frozen=True):
     last_change_at: int  # in milliseconds; 0: nothing was ever stored
 
     @property
+    def ledger(self) -> schema.LedgerState:
+        return schema.LedgerState(self.ledger_id, self.commits)
+
+    @property
     def keys(self) -> int:
         return self.counts.get(TABLES[Kind.RECORD], 0)
 
@@ -71,7 +75,7 @@ class RestoreResult(Struct, frozen=True):
     restored: StoreSummary  # as it is now, with its new ledger id
     replaced: StoreSummary | None  # None: there was none, or it could not be read
     set_aside: str  # where the replaced file is; empty: there was none
-    commits_lost: int | None  # that the replaced store had and the backup has not; None: they cannot be compared
+    commits_lost: int | None  # acknowledged ones that are not in the backup; None: it is of another ledger
 
 
 class LossResult(Struct, frozen=True):
@@ -138,16 +142,15 @@ def restore(backup: str, target: str) -> RestoreResult:
     replaced = _summarize_replaced(target)
     with ExitStack() as stack:
         lock = stack.enter_context(_hold_store(target))
+        mark = schema.read_mark(target)
         partial = stack.enter_context(_partial_file(target))
         try:
             restored = _copy_as_new_ledger(backup, partial, expected)
             set_aside = _replace(partial, target, restored, lock)
         except (apsw.Error, OSError) as error:
             raise _to_copy_error(backup, target, error) from error
-    lost = None
-    if replaced is not None and replaced.ledger_id == expected.ledger_id:
-        lost = max(0, replaced.commits - expected.commits)
-    return RestoreResult(restored, replaced, set_aside, lost)
+    known = [mark, None if replaced is None else replaced.ledger]
+    return RestoreResult(restored, replaced, set_aside, _count_lost(known, expected.ledger))
 
 
 def accept_loss(target: str) -> LossResult:
@@ -175,9 +178,14 @@ def accept_loss(target: str) -> LossResult:
                 db.close()
         except (apsw.Error, OSError) as error:
             raise schema.to_engine_error(target, error) from error
-    ledger = schema.LedgerState(found.ledger_id, found.commits)
-    lost = None if schema.is_other_ledger(mark, ledger) else schema.count_missing_commits(mark, ledger)
+    lost = None if schema.is_other_ledger(mark, found.ledger) else schema.count_missing_commits(mark, found.ledger)
     return LossResult(summary, lost)
+
+
+def _count_lost(known: Sequence[schema.LedgerState | None], backup: schema.LedgerState) -> int | None:
+    """How many commits of its ledger a backup lacks; None if nothing is known of that ledger here."""
+    commits = [ledger.generation for ledger in known if ledger is not None and ledger.id == backup.id]
+    return max(0, max(commits) - backup.generation) if commits else None
 
 
 def _check_target(source: str, target: str, *, force: bool) -> None:
@@ -251,6 +259,7 @@ def _remove_journals(path: str) -> None:
 
 def _copy_snapshot(source: str, partial: str, on_progress: OnProgress | None) -> StoreSummary:
     """Copy every page of one snapshot. Writers are not held up; the journal grows until the copy is done."""
+    mark = schema.read_mark(source)  # before the snapshot: others go on
     db = schema.connect(source)
     is_done = False
     try:
@@ -259,6 +268,7 @@ def _copy_snapshot(source: str, partial: str, on_progress: OnProgress | None) ->
         schema.check_not_truncated(db, source)
         db.execute("BEGIN")
         summary = _summarize(db)
+        schema.refuse_loss(source, mark, summary.ledger)
         with _closing(_connect_partial(partial)) as copy:
             # Write the first page, which says that pages have checksums: pages that leave the cache before it get none.
             copy.execute("PRAGMA user_version = 1")
@@ -379,7 +389,7 @@ def _replace(partial: str, target: str, restored: StoreSummary, lock: FairFileLo
                 os.rename(target + suffix, aside + suffix)
         _remove_journals(target)
         _sync(folder)
-    lock.write_note_durably(schema.encode_mark(schema.LedgerState(restored.ledger_id, restored.commits)))
+    lock.write_note_durably(schema.encode_mark(restored.ledger))
     os.replace(partial, target)
     _sync(folder)
     if aside:
