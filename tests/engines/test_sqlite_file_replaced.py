@@ -19,8 +19,10 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Found, Replayed
 from onejob.engines.sqlite import SqliteEngine
 from onejob.engines.sqlite.backup import accept_loss, back_up, restore
-from onejob.errors import StoreRefused, Unavailable
+from onejob.errors import Invalid, StoreRefused, Unavailable
 from tests.support.sqlite_files import RawConnection, exists, read_content, write_content
+
+PAGE_BYTES = 4096
 
 
 @pytest.fixture
@@ -286,8 +288,33 @@ async def test_an_accepted_loss_makes_the_store_another_ledger(engine: SqliteEng
     assert (await expect(served, submit("a"), Replayed)).job == created.job
     await expect(served, submit("b"), Created)
     await served.aclose()
-    # The new ledger is watched like every other.
-    assert accept_loss(copy).commits_lost == 0
+    noted = read_content(copy + "-turn")
+    with pytest.raises(Invalid, match=r"no commit is known to be missing.* --force"):
+        accept_loss(copy)
+    assert read_content(copy + "-turn") == noted
+    forced = accept_loss(copy, force=True)
+    assert forced.commits_lost == 0
+    assert forced.store.ledger_id != result.store.ledger_id
+    os.remove(copy + "-turn")
+    with pytest.raises(Invalid, match="no commit is known to be missing"):
+        accept_loss(copy)
+
+
+async def test_the_loss_of_a_damaged_store_is_not_accepted(path: str) -> None:
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    await submit_and_close(path, "b")
+    shutil.copy(path + ".older", path)
+    with RawConnection(path) as db:  # a page that nothing but a check of all pages reads
+        page: Any = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'memo'").get
+    damaged = bytearray(read_content(path))
+    damaged[(page - 1) * PAGE_BYTES + 2000] ^= 1
+    write_content(path, bytes(damaged))
+    noted = read_content(path + "-turn")
+    for force in (False, True):
+        with pytest.raises(StoreRefused, match="damaged"):
+            accept_loss(path, force=force)
+        assert (read_content(path + "-turn"), read_content(path)) == (noted, bytes(damaged))
 
 
 async def test_the_loss_of_a_store_that_is_open_is_not_accepted(engine: SqliteEngine, path: str) -> None:

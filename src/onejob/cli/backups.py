@@ -58,8 +58,10 @@ def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOu
         return BackupOut(_store_out(options.file, made))
     if options.accept_loss == (options.file is not None):
         raise Invalid("file", "name the file of a backup, or keep what is left of the store with --accept-loss")
+    if options.force and not options.accept_loss:
+        raise Invalid("force", "--force belongs to --accept-loss; leave it out, the old store is moved aside anyway")
     if options.accept_loss:
-        accepted = backup.accept_loss(store)
+        accepted = backup.accept_loss(store, force=options.force)
         return AcceptedLossOut(_store_out(store, accepted.store), accepted.commits_lost)
     done = backup.restore(options.file, store)
     replaced = None if done.replaced is None else _store_out(done.set_aside, done.replaced)

@@ -153,8 +153,11 @@ def restore(backup: str, target: str) -> RestoreResult:
     return RestoreResult(restored, replaced, set_aside, _count_lost(known, expected.ledger))
 
 
-def accept_loss(target: str) -> LossResult:
-    """Let a store that no process has open, and that may lack acknowledged commits, be served again: as another ledger."""
+def accept_loss(target: str, *, force: bool = False) -> LossResult:
+    """Let a store that no process has open, and that may lack acknowledged commits, be served again: as another ledger.
+
+    With `force` also if nothing is known to be missing: an older folder may have been put back as a whole.
+    """
     target = os.path.abspath(target)
     schema.refuse_interrupted_restore(target)
     schema.refuse_emptied(target)
@@ -166,9 +169,7 @@ def accept_loss(target: str) -> LossResult:
             db = schema.connect(target)
             is_done = False
             try:
-                schema.refuse_blank(db, target)
-                schema.check_not_truncated(db, target)
-                found = _verify(db, target)
+                found = _verify_with_loss(db, target, mark, force=force)
                 lock.write_note_durably(schema.encode_mark(schema.begin_new_ledger(db)))
                 summary = _summarize(db)
                 is_done = True
@@ -180,6 +181,21 @@ def accept_loss(target: str) -> LossResult:
             raise schema.to_engine_error(target, error) from error
     lost = None if schema.is_other_ledger(mark, found.ledger) else schema.count_missing_commits(mark, found.ledger)
     return LossResult(summary, lost)
+
+
+def _verify_with_loss(
+    db: apsw.Connection, target: str, mark: schema.LedgerState | None, *, force: bool
+) -> StoreSummary:
+    schema.refuse_blank(db, target)
+    schema.check_not_truncated(db, target)
+    found = _verify(db, target)
+    if not force and not schema.find_loss(mark, found.ledger):
+        raise Invalid(
+            "accept_loss",
+            f"no commit is known to be missing in {target}: nothing was done; if an older folder was put back with its "
+            f"{schema.LOCK_FILE_SUFFIX}, repeat it with --force, and restart everything that has served this ledger",
+        )
+    return found
 
 
 def _count_lost(known: Sequence[schema.LedgerState | None], backup: schema.LedgerState) -> int | None:
