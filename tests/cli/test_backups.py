@@ -91,6 +91,7 @@ def test_an_older_copy_is_refused_until_its_loss_is_accepted(run: CommandRunner)
     assert "--accept-loss" in examined.out
     for words in ((), ("older.db", "--accept-loss")):
         assert run("restore", *words).code == 2
+    assert run("restore", "older.db", "--force").code == 2
     accepted = run("restore", "--accept-loss")
     assert accepted.code == 0
     assert "acknowledged commits are not in it" in accepted.out
@@ -99,3 +100,8 @@ def test_an_older_copy_is_refused_until_its_loss_is_accepted(run: CommandRunner)
     again = run("submit", "charge", "--key", "kept", "--json").json
     assert again["job"]["id"] == kept["job"]["id"]
     assert run("submit", "charge", "--key", "lost").out.startswith("created")
+    repeated = run("restore", "--accept-loss")
+    assert repeated.code == 2
+    assert "no commit is known to be missing" in repeated.err
+    assert "--force" in repeated.err
+    assert "acknowledged" not in run("restore", "--accept-loss", "--force").out

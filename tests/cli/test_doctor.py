@@ -156,11 +156,23 @@ def test_a_journal_that_was_cut_off_is_a_failure(run: CommandRunner, store: Path
     for _ in range(2):  # an examination changes nothing
         code, found = findings(run)
         assert code == 1
-        assert "missing" in found["commits"]["found"]
+        assert "acknowledged commits" in found["commits"]["found"]
         assert "restore" in found["commits"]["act"]
         assert journal.stat().st_size == size
     journal.write_bytes(data)
     assert findings(run)[0] == 0
+
+
+def test_another_ledger_in_the_place_of_the_store_is_a_failure(run: CommandRunner, store: Path) -> None:
+    assert run("submit", "t", "--engine", "sqlite:///other.db").code == 0
+    shutil.copy("other.db", store)
+    noted = Path(f"{store}-turn").read_bytes()
+    for _ in range(2):
+        code, found = findings(run)
+        assert code == 1
+        assert "holds another ledger" in found["commits"]["found"]
+        assert "--accept-loss" in found["commits"]["act"]
+    assert Path(f"{store}-turn").read_bytes() == noted
 
 
 def findings_after_copy(run: CommandRunner, store: Path) -> int:

@@ -1,4 +1,4 @@
-"""Backups and restores that are killed before each of their file operations in turn, and what is found after each.
+"""Backups, restores and accepted losses that are killed before each of their file operations, and what is found then.
 
 A program of its own, without threads: it forks a child for each run.
 """
@@ -20,7 +20,7 @@ from onejob.errors import StoreRefused
 
 OLD_KEYS = {f"k{n}" for n in range(20)}
 NEW_KEYS = OLD_KEYS | {f"k{n}" for n in range(20, 30)}
-OPERATIONS = ("fsync", "ftruncate", "link", "remove", "rename", "replace")
+OPERATIONS = ("close", "fsync", "ftruncate", "link", "pwrite", "remove", "rename", "replace")
 
 
 def main(folder: Path) -> None:
@@ -32,10 +32,19 @@ def main(folder: Path) -> None:
     run_child(lambda: asyncio.run(submit(store, sorted(NEW_KEYS))))
     assert os.stat(f"{store}-wal").st_size, "the last commits should be in the journal"
     found: Counter[str] = Counter()
-    for name, work, examine in (("backup", back_up, examine_backup), ("restore", restore, examine_restore)):
+    lossy = folder / "lossy"
+    shutil.copytree(master, lossy)
+    put_older_in_place(str(lossy))
+    campaigns: list[tuple[str, Path, Callable[[str], None], Callable[[str], str]]] = [
+        ("backup", master, back_up, examine_backup),
+        ("restore", master, restore, examine_restore),
+        ("restore over nothing", master, restore_over_nothing, examine_restore_over_nothing),
+        ("accept", lossy, accept_loss, examine_accepted_loss),
+    ]
+    for name, prepared, work, examine in campaigns:
         for number in range(1, 100):
-            place = folder / f"{name}-{number}"
-            shutil.copytree(master, place)
+            place = folder / f"{name.replace(' ', '-')}-{number}"
+            shutil.copytree(prepared, place)
             status = run_child(partial(killed_at, number, work, str(place)))
             found[f"{name}: {examine(str(place))}"] += 1
             if status == 0:
@@ -52,6 +61,28 @@ def back_up(place: str) -> None:
 
 def restore(place: str) -> None:
     backup.restore(f"{place}/b.db", f"{place}/a.db")
+
+
+def restore_over_nothing(place: str) -> None:
+    backup.restore(f"{place}/b.db", f"{place}/c.db")
+
+
+def accept_loss(place: str) -> None:
+    backup.accept_loss(f"{place}/a.db")
+
+
+def put_older_in_place(place: str) -> None:
+    shutil.move(f"{place}/a.db", f"{place}/newest.db")
+    shutil.move(f"{place}/a.db-wal", f"{place}/newest.db-wal")
+    Path(f"{place}/a.db-shm").unlink()
+    shutil.copy(f"{place}/b.db", f"{place}/a.db")
+
+
+def put_newest_back(place: str) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{place}/a.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(f"{place}/newest.db", f"{place}/a.db")
+    shutil.copy(f"{place}/newest.db-wal", f"{place}/a.db-wal")
 
 
 async def submit(path: str, keys: list[str]) -> None:
@@ -124,6 +155,39 @@ def examine_restore(place: str) -> str:
         return "restored"
     assert keys == NEW_KEYS
     return "as before"
+
+
+def examine_restore_over_nothing(place: str) -> str:
+    """Nothing that was acknowledged is there, so that only the restored store may be served."""
+    store = f"{place}/c.db"
+    was_there = os.path.exists(store)
+    if not was_there:
+        backup.restore(f"{place}/b.db", store)
+    assert asyncio.run(open_and_read(store)) == OLD_KEYS
+    return "restored" if was_there else "nothing there"
+
+
+def examine_accepted_loss(place: str) -> str:
+    """Either another ledger, beside which the newest file is refused, or refused until the newest is back or it is accepted."""
+    store, other = f"{place}/a.db", f"{place}-newest"
+    shutil.copytree(place, other)
+    put_newest_back(other)
+    if is_refused(store):
+        assert asyncio.run(open_and_read(f"{other}/a.db")) == NEW_KEYS
+        backup.accept_loss(store)
+        assert asyncio.run(open_and_read(store)) == OLD_KEYS
+        return "refused until it is repeated"
+    assert asyncio.run(open_and_read(store)) == OLD_KEYS
+    assert is_refused(f"{other}/a.db")
+    return "accepted"
+
+
+def is_refused(path: str) -> bool:
+    try:
+        asyncio.run(open_and_read(path))
+    except StoreRefused as refused:
+        return "onejob restore --accept-loss" in str(refused)
+    return False
 
 
 def assert_set_aside(place: str) -> None:

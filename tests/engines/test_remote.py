@@ -171,7 +171,7 @@ async def test_a_store_whose_loss_was_accepted_is_another_ledger_to_its_gates(tm
             relay = await stack.enter_async_context(running_relay(url))
             engine = await stack.enter_async_context(opened(relay.url))
             await expect(engine, submit(), Created)
-        accept_loss(path)
+        accept_loss(path, force=True)
         relay.redirect(await stack.enter_async_context(running_manager(await SqliteEngine.open(path))))
         with pytest.raises(Unavailable, match="its ledger is"):
             await engine.execute([submit()])

@@ -111,6 +111,44 @@ def test_a_damaged_source_gives_no_copy(store: str, copy: str) -> None:
     assert not [name for name in os.listdir(os.path.dirname(copy)) if name.startswith("copy")]
 
 
+def test_a_store_that_lacks_acknowledged_commits_gives_no_copy(store: str, copy: str, tmp_path: Path) -> None:
+    """A copy of it would take the place of the last good one, night after night."""
+    shutil.copy(store, copy)
+    fill(store, 20, 22)
+    shutil.copy(store, store + ".newest")
+    last_good = str(tmp_path / "good.db")
+    made = backup.back_up(store, last_good)
+    shutil.copy(copy, store)
+    with pytest.raises(StoreRefused, match=r"lacks its last \d acknowledged commits.*--accept-loss"):
+        backup.back_up(store, last_good, force=True)
+    other = str(tmp_path / "other.db")
+    fill(other, 0, 1)
+    shutil.copy(other, store)
+    with pytest.raises(StoreRefused, match=r"holds another ledger.*--accept-loss"):
+        backup.back_up(store, last_good, force=True)
+    assert backup.verify_copy(last_good) == made
+    shutil.copy(store + ".newest", store)
+    assert backup.back_up(store, last_good, force=True) == made
+
+
+def test_commits_that_the_replaced_store_lacked_are_lost_too(store: str, copy: str) -> None:
+    made = backup.back_up(store, copy)
+    shutil.copy(copy, store + ".older")
+    fill(store, 20, 22)
+    later = read_ledger(store).generation - made.commits
+    shutil.copy(store + ".older", store)
+    assert backup.restore(copy, store).commits_lost == later >= 2
+    again = backup.back_up(store, copy, force=True)
+    assert again.ledger_id != made.ledger_id
+    fill(store, 20, 23)
+    later = read_ledger(store).generation - again.commits
+    Path(store).write_bytes(b"rubbish" * 1000)
+    assert backup.restore(copy, store).commits_lost == later >= 3
+    assert (
+        backup.restore(copy, store).commits_lost is None
+    )  # the store that is replaced is another ledger than the copy
+
+
 def test_two_runs_to_one_file_do_not_mix(store: str, copy: str) -> None:
     def run_second(*_: int) -> None:
         with pytest.raises(Unavailable, match="another run"):
@@ -255,6 +293,39 @@ async def test_a_store_that_is_replaced_while_it_is_opened_is_not_served(
     await engine.aclose()
 
 
+def test_the_mark_of_a_new_ledger_is_durable_before_its_file_has_the_name(
+    store: str, copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure the mark of the old ledger would refuse the new one."""
+    backup.back_up(store, copy)
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(file: int) -> None:
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}")))
+        fsync(file)
+
+    def record_replace(source: str, target: str) -> None:
+        done.append(f"-> {os.path.basename(target)}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    backup.restore(copy, store)
+    assert done.index("-> a.db-restore") < done.index("a.db-turn") < done.index("-> a.db")
+    assert schema.read_mark(store) == read_ledger(store)
+    done.clear()
+    shutil.copy(copy, store)
+    restored = backup.accept_loss(store).store
+    assert "a.db-turn" in done
+    assert schema.read_mark(store) == schema.LedgerState(restored.ledger_id, restored.commits) == read_ledger(store)
+
+
+def read_ledger(path: str) -> schema.LedgerState:
+    with RawConnection(path) as db:
+        return schema.read_ledger(db)
+
+
 def test_a_kill_at_any_moment_leaves_a_whole_store(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.crash.killed_backup", str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -262,3 +333,5 @@ def test_a_kill_at_any_moment_leaves_a_whole_store(tmp_path: Path) -> None:
     for found in ("backup: nothing there", "backup: complete", "restore: as before", "restore: restored"):
         assert found in ran.stdout
     assert "restore: refused until it is repeated" in ran.stdout
+    for found in ("restore over nothing: nothing there", "accept: refused until it is repeated", "accept: accepted"):
+        assert found in ran.stdout

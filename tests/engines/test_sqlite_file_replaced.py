@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,11 @@ from onejob.core.facts import Kind
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Created, Found, Replayed
 from onejob.engines.sqlite import SqliteEngine
-from onejob.engines.sqlite.backup import accept_loss
-from onejob.errors import StoreRefused, Unavailable
+from onejob.engines.sqlite.backup import accept_loss, back_up, restore
+from onejob.errors import Invalid, StoreRefused, Unavailable
 from tests.support.sqlite_files import RawConnection, exists, read_content, write_content
+
+PAGE_BYTES = 4096
 
 
 @pytest.fixture
@@ -136,14 +139,93 @@ async def test_another_ledger_in_its_place_is_refused(engine: SqliteEngine, path
     with pytest.raises(Unavailable, match="replaced"):
         await engine.execute([submit()])
     for command in (submit(), LookUpJob(tenant=TENANT, job_id=created.job.id)) * 2:
-        with pytest.raises(Unavailable, match=r"replaced|holds another ledger .* restart"):
+        with pytest.raises(Unavailable, match=r"replaced|holds another ledger .* put the right file back"):
             await engine.execute([command])
     with pytest.raises(StoreRefused, match="holds another ledger"):
         await engine.execute([submit()])
+    await engine.aclose()
+    noted = read_content(path + "-turn")
+    for _ in range(2):  # after a restart, too, and the note of what was served here stays
+        with pytest.raises(
+            StoreRefused,
+            match=rf"holds another ledger \({other.info.ledger_id}, 3 commits\) than was served here last "
+            rf"\({engine.info.ledger_id}, 1 commits\).*`onejob restore --accept-loss`",
+        ):
+            await SqliteEngine.open(path, clock=FakeClock())
+        assert read_content(path + "-turn") == noted
+    assert accept_loss(path).commits_lost is None
     again = await SqliteEngine.open(path, clock=FakeClock())
     await expect(again, submit("k0"), Replayed)
-    assert again.info.ledger_id == other.info.ledger_id
+    assert again.info.ledger_id not in (other.info.ledger_id, engine.info.ledger_id)
     await again.aclose()
+
+
+async def test_a_file_from_before_an_accepted_loss_is_refused(path: str) -> None:
+    """It has more commits than the ledger that replaced it had at first, and none of the keys that this one has answered."""
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    await submit_and_close(path, "b", "c")
+    shutil.copy(path, path + ".newest")
+    shutil.copy(path + ".older", path)
+    accept_loss(path)
+    answered = await submit_and_close(path, "x")
+    shutil.copy(path, path + ".served")
+    for wrong in (".newest", ".older"):
+        shutil.copy(path + wrong, path)
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match=r"holds another ledger .* --accept-loss"):
+                await SqliteEngine.open(path, clock=FakeClock())
+    shutil.copy(path + ".served", path)
+    assert await submit_and_close(path, "x") == answered
+
+
+async def test_a_file_from_before_a_restore_is_refused(path: str) -> None:
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    back_up(path, path + ".backup")
+    restore(path + ".backup", path)
+    shutil.copy(path, path + ".restored")
+    shutil.copy(path + ".older", path)  # before anybody has opened the restored one
+    with pytest.raises(StoreRefused, match=r"holds another ledger .* --accept-loss"):
+        await SqliteEngine.open(path, clock=FakeClock())
+    shutil.copy(path + ".restored", path)
+    await submit_and_close(path, "b")
+    shutil.copy(path + ".older", path)
+    with pytest.raises(StoreRefused, match=r"holds another ledger .* --accept-loss"):
+        await SqliteEngine.open(path, clock=FakeClock())
+
+
+async def test_a_file_without_the_note_of_its_commits_is_served_and_noted(path: str) -> None:
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    await submit_and_close(path, "b")
+    os.remove(path + "-turn")
+    await (await SqliteEngine.open(path, clock=FakeClock())).aclose()
+    shutil.copy(path + ".older", path)
+    with pytest.raises(StoreRefused, match="lacks its last 1 acknowledged commits"):
+        await SqliteEngine.open(path, clock=FakeClock())
+
+
+async def test_a_file_may_replace_a_store_that_has_acknowledged_nothing(path: str) -> None:
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    await submit_and_close(path, "b")
+    place = path + ".place"
+    await (await SqliteEngine.open(place, clock=FakeClock())).aclose()
+    shutil.copy(path, place)
+    await (await SqliteEngine.open(place, clock=FakeClock())).aclose()
+    shutil.copy(path + ".older", place)
+    with pytest.raises(StoreRefused, match="lacks its last 1 acknowledged commits"):
+        await SqliteEngine.open(place, clock=FakeClock())
+
+
+async def submit_and_close(path: str, *keys: str) -> list[Any]:
+    """The ids of the jobs."""
+    engine = await SqliteEngine.open(path, clock=FakeClock())
+    replies: list[Any] = [(await engine.execute([submit(key)]))[0] for key in keys]
+    await engine.aclose()
+    assert all(isinstance(reply, Created | Replayed) for reply in replies)
+    return [reply.job.id for reply in replies]
 
 
 async def test_an_older_copy_in_its_place_is_refused_by_the_running_process_and_by_the_next(
@@ -206,8 +288,33 @@ async def test_an_accepted_loss_makes_the_store_another_ledger(engine: SqliteEng
     assert (await expect(served, submit("a"), Replayed)).job == created.job
     await expect(served, submit("b"), Created)
     await served.aclose()
-    # The new ledger is watched like every other.
-    assert accept_loss(copy).commits_lost == 0
+    noted = read_content(copy + "-turn")
+    with pytest.raises(Invalid, match=r"no commit is known to be missing.* --force"):
+        accept_loss(copy)
+    assert read_content(copy + "-turn") == noted
+    forced = accept_loss(copy, force=True)
+    assert forced.commits_lost == 0
+    assert forced.store.ledger_id != result.store.ledger_id
+    os.remove(copy + "-turn")
+    with pytest.raises(Invalid, match="no commit is known to be missing"):
+        accept_loss(copy)
+
+
+async def test_the_loss_of_a_damaged_store_is_not_accepted(path: str) -> None:
+    await submit_and_close(path, "a")
+    shutil.copy(path, path + ".older")
+    await submit_and_close(path, "b")
+    shutil.copy(path + ".older", path)
+    with RawConnection(path) as db:  # a page that nothing but a check of all pages reads
+        page: Any = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'memo'").get
+    damaged = bytearray(read_content(path))
+    damaged[(page - 1) * PAGE_BYTES + 2000] ^= 1
+    write_content(path, bytes(damaged))
+    noted = read_content(path + "-turn")
+    for force in (False, True):
+        with pytest.raises(StoreRefused, match="damaged"):
+            accept_loss(path, force=force)
+        assert (read_content(path + "-turn"), read_content(path)) == (noted, bytes(damaged))
 
 
 async def test_the_loss_of_a_store_that_is_open_is_not_accepted(engine: SqliteEngine, path: str) -> None:

@@ -122,6 +122,13 @@ def store_that_was_rolled_back_is_served() -> Iterator[Components]:
 
 
 @mutant
+def older_copy_of_another_ledger_is_adopted() -> Iterator[Components]:
+    """Ours: a copy from before a restore or an accepted loss counted as one that lacks nothing, and its id replaced the note."""
+    with patch.object(schema, "is_other_ledger", lambda mark, ledger: False):
+        yield Components()
+
+
+@mutant
 def answer_before_it_is_durable() -> Iterator[Components]:
     class Hasty(SimEngine):
         async def _propose(self, proposal: Proposal, *, writing: bool) -> bool:

@@ -199,7 +199,9 @@ class Simulation:
         self._snapshots = [*self._snapshots, self.store.take_snapshot()][-_SNAPSHOTS_MAX:]
         if rng.random() < self.plan.faults.roll_back * _FAULT_INTERVAL_SECONDS:
             older = rng.choice(self._snapshots)
-            if older.generation < self.store.generation:
+            if older.ledger.generation < self.store.ledger.generation:
+                if rng.random() < 0.5:
+                    self.store.begin_new_ledger()
                 self.counts["roll_back"] += 1
                 self.record_event("roll_back")
                 self._newest = self.store.take_snapshot()

@@ -5,8 +5,9 @@ commits them only if all of that is unchanged: facts are immutable values, so th
 refuses a decision that is older than a committed one about the same fact: reads leave no timestamp, and without this check a
 slow `forget` could end a window in the past.
 
-It counts its commits, and notes their number where an older copy of the facts does not change it, as the SQLite engine does
-(`schema.py`). Every engine compares both with the rule of that engine, and refuses a store that was rolled back.
+It counts its commits, and notes their number and its ledger id where an older copy of the facts does not change them, as the
+SQLite engine does (`schema.py`). Every engine compares both with the rule of that engine, and refuses a store that was rolled
+back, also to a copy from before it became another ledger.
 
 In some plans an engine decides new facts without loading anything, as the SQLite engine does (`insert_fast.py`): the store
 then commits only if all of them are absent, and the date is checked by the `DateGuard` of that engine.
@@ -58,7 +59,7 @@ class Proposal(NamedTuple):
 class Snapshot(NamedTuple):
     """A copy of the store."""
 
-    generation: int
+    ledger: schema.LedgerState
     tables: list[dict[bytes, Any]]
     attachments: dict[tuple[bytes, AttachmentKind, int], Attachment]
 
@@ -89,8 +90,8 @@ class SimStore:
         self.counts: Counter[str] = Counter()
         self.tables: list[dict[bytes, Any]] = [{} for _ in Kind]
         self.attachments: dict[tuple[bytes, AttachmentKind, int], Attachment] = {}
-        self.generation = 0  # how often it was changed
-        self.mark = 0  # the highest generation that was ever reached
+        self.ledger = schema.LedgerState("ledger 0", 0)  # which it is, and how often it was changed
+        self.mark = self.ledger  # after the last commit
         self.failed_commands: dict[bytes, float] = {}  # commands that failed, and when
         self._last_decided_at: list[dict[bytes, float]] = [{} for _ in Kind]
         self._observer = observer
@@ -119,18 +120,25 @@ class SimStore:
         return self.plan.latency * (0.5 + self.rng.random())
 
     def take_snapshot(self) -> Snapshot:
-        return Snapshot(self.generation, [dict(table) for table in self.tables], dict(self.attachments))
+        return Snapshot(self.ledger, [dict(table) for table in self.tables], dict(self.attachments))
 
     def put_back(self, copy: Snapshot) -> None:
-        self.generation = copy.generation
+        self.ledger = copy.ledger
         for table, facts in zip(self.tables, copy.tables, strict=True):
             table.clear()
             table.update(facts)
         self.attachments = dict(copy.attachments)
 
     def is_rolled_back(self) -> bool:
-        mark, found = (schema.LedgerState("simulated", n) for n in (self.mark, self.generation))
-        return schema.count_missing_commits(mark, found) > 0
+        return bool(schema.find_loss(self.mark, self.ledger))
+
+    def begin_new_ledger(self) -> None:
+        """Become another ledger that has lost nothing: every older copy is of another one from then on."""
+        self.counts["new ledger"] += 1
+        self._note_commit(f"ledger {self.counts['new ledger']}")
+
+    def _note_commit(self, ledger_id: str) -> None:
+        self.ledger = self.mark = schema.LedgerState(ledger_id, self.ledger.generation + 1)
 
     def commit(self, proposal: Proposal) -> bool:
         """Commit all or nothing; False if something that was read has changed."""
@@ -146,13 +154,12 @@ class SimStore:
         return True
 
     def _advance_generation(self, proposal: Proposal) -> None:
-        self.generation += 1
-        self.mark = max(self.mark, self.generation)
+        self._note_commit(self.ledger.id)
         writer = proposal.writer
         if writer is not None:
-            generations, has_deletes = self.generation - writer.generation, bool(proposal.changes.deletes)
+            generations, has_deletes = self.ledger.generation - writer.generation, bool(proposal.changes.deletes)
             writer.guard.record_commit(self.clock(), generations=generations, has_deletes=has_deletes)
-            writer.generation = self.generation
+            writer.generation = self.ledger.generation
         self.counts["inserted without loading"] += proposal.loads_nothing
 
     def is_still_valid(self, proposal: Proposal) -> bool:
@@ -166,7 +173,7 @@ class SimStore:
     def is_dated_in_order(self, proposal: Proposal) -> bool:
         writer = proposal.writer
         assert writer is not None
-        return writer.guard.allows(proposal.now, self.clock()) and writer.generation == self.generation
+        return writer.guard.allows(proposal.now, self.clock()) and writer.generation == self.ledger.generation
 
     def is_unchanged(self, kind: Kind, id: bytes, fact: Any) -> bool:
         return self.tables[kind].get(id) is fact
@@ -221,7 +228,7 @@ class SimEngine(EngineBase):
             update_lanes=lanes - 1,
         )
         self.store = store
-        self.writer = Writer(store.generation, store.clock()) if store.plan.inserts_fast else None
+        self.writer = Writer(store.ledger.generation, store.clock()) if store.plan.inserts_fast else None
         self.skew_ms = 0  # error of the process's wall clock, which must not matter
 
     async def execute(

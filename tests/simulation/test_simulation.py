@@ -31,6 +31,7 @@ COUNTS_MIN = {
     "Finish finished": 20, "finished": 15,
     "unavailable": 80, "request_lost": 40, "reply_lost": 60, "late": 30, "slow": 250, "wire_lost": 40,
     "hang_up": 50, "crash": 60, "roll": 25, "pause": 80, "back": 10, "forward": 1, "roll_back": 20,
+    "new ledger": 10,
 }  # fmt: skip
 
 

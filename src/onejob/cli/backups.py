@@ -44,7 +44,7 @@ class RestoreOut(Struct, frozen=True, rename="camel"):
 
 class AcceptedLossOut(Struct, frozen=True, rename="camel"):
     store: StoreOut
-    commits_lost: int
+    commits_lost: int | None  # None: another ledger was served here last
 
 
 def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
@@ -58,8 +58,10 @@ def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOu
         return BackupOut(_store_out(options.file, made))
     if options.accept_loss == (options.file is not None):
         raise Invalid("file", "name the file of a backup, or keep what is left of the store with --accept-loss")
+    if options.force and not options.accept_loss:
+        raise Invalid("force", "--force belongs to --accept-loss; leave it out, the old store is moved aside anyway")
     if options.accept_loss:
-        accepted = backup.accept_loss(store)
+        accepted = backup.accept_loss(store, force=options.force)
         return AcceptedLossOut(_store_out(store, accepted.store), accepted.commits_lost)
     done = backup.restore(options.file, store)
     replaced = None if done.replaced is None else _store_out(done.set_aside, done.replaced)
@@ -73,7 +75,9 @@ def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -
     if isinstance(response, AcceptedLossOut):
         store, lost = response.store, response.commits_lost
         lines = [f"the loss is accepted: {screen.paint('bold', sanitize(store.file))}", *_store_lines(screen, store)]
-        if lost:
+        if lost is None:
+            lines += [screen.paint("yellow", "it is not of the ledger that was served here last")]
+        elif lost:
             lines += [screen.paint("yellow", f"{lost} acknowledged commits are not in it")]
         return "\n".join([*lines, *_new_ledger_lines(screen, store)])
     restored, replaced = response.restored, response.replaced

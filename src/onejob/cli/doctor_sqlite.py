@@ -173,13 +173,12 @@ def _check_damage(diagnostics: SqliteDiagnostics) -> Finding:
 
 
 def _check_commits(diagnostics: SqliteDiagnostics) -> Finding:
-    if diagnostics.commits_missing:
+    if diagnostics.loss:
         return fail(
             "commits",
-            f"the last {diagnostics.commits_missing} acknowledged ones are missing: the journal was cut off, or this is "
-            "an older copy",
-            "put the newest file and journal back; `onejob restore --accept-loss` serves the store without them, as a new "
-            "ledger, and makes new jobs for the keys they had",
+            f"the file {diagnostics.loss}",
+            "put the file and journal that were served last back; `onejob restore --accept-loss` serves this one as a new "
+            "ledger, and makes new jobs for keys that are not in it",
         )
     return ok("commits", "all that were acknowledged are there")
 

@@ -751,7 +751,13 @@ def _add_backup_commands(commands: Subparsers) -> None:
     restore.add_argument(
         "--accept-loss",
         action="store_true",
-        help="instead of a FILE: serve a store that lacks acknowledged commits as it is, as a new ledger",
+        help="instead of a FILE: serve a store that lacks acknowledged commits, or the file of another ledger, as it is: "
+        "as a new ledger",
+    )
+    restore.add_argument(
+        "--force",
+        action="store_true",
+        help="with --accept-loss: also if no commit is known to be missing, e.g. after an older folder was put back",
     )
     for command in (backup, restore):
         target = command.add_argument_group(TARGET_GROUP)

@@ -266,7 +266,7 @@ class Peers:
             raise ManagerRefused(
                 f"its store was rolled back: it has {hello.generation} commits, and this process has seen {known}, so that "
                 "answered keys would be new; put the newest store back, or serve what is left as a new ledger "
-                "(`onejob restore --accept-loss`), then restart this process"
+                "(`onejob restore --accept-loss --force`), then restart this process"
             )
         self.note_generation(hello.generation)
 

@@ -251,8 +251,8 @@ class SqliteEngine(EngineBase):
         mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
         if self._ledger.id:
             schema.refuse_other_ledger(self._path, ledger, self._ledger)
-        schema.refuse_missing_commits(self._path, mark, ledger)
-        if mark is None or mark.id != ledger.id:
+        schema.refuse_loss(self._path, mark, ledger)
+        if mark != ledger:
             lock.write_note(schema.encode_mark(ledger))
         return ledger
 
@@ -657,6 +657,11 @@ class FairFileLock:
         """Called by the holder. A note that cannot be written is missing or old, which its readers allow for."""
         with suppress(OSError):
             os.pwrite(self._lock_fd, note, 0)
+
+    def write_note_durably(self, note: bytes) -> None:
+        """Write the note and sync it: one that is older would name another ledger than the file."""
+        os.pwrite(self._lock_fd, note, 0)
+        os.fsync(self._lock_fd)
 
     def close(self) -> None:
         os.close(self._queue_fd)

@@ -8,6 +8,10 @@ A restore holds the locks of the store, so that nobody has it open. Before it mo
 store with that note is refused until a restore has come to its end. The restored store is another ledger, by its id, because
 it may have forgotten keys: a process that has served the old one, and every gate in front of it, notices. A store that lacks
 acknowledged commits is refused until the loss is accepted, which makes it another ledger in the same way.
+
+The file of any other ledger than the one that was served last is refused, too, by the high-water mark beside it. So both
+write the mark of the new ledger: a restore before it puts the file in its place, under the protection of its note, and an
+accepted loss after the commit that changes the id, so that the old mark is there as long as the old file could be put back.
 """
 
 import errno
@@ -15,7 +19,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -55,6 +59,10 @@ class StoreSummary(Struct, frozen=True):
     last_change_at: int  # in milliseconds; 0: nothing was ever stored
 
     @property
+    def ledger(self) -> schema.LedgerState:
+        return schema.LedgerState(self.ledger_id, self.commits)
+
+    @property
     def keys(self) -> int:
         return self.counts.get(TABLES[Kind.RECORD], 0)
 
@@ -67,12 +75,12 @@ class RestoreResult(Struct, frozen=True):
     restored: StoreSummary  # as it is now, with its new ledger id
     replaced: StoreSummary | None  # None: there was none, or it could not be read
     set_aside: str  # where the replaced file is; empty: there was none
-    commits_lost: int | None  # that the replaced store had and the backup has not; None: they cannot be compared
+    commits_lost: int | None  # acknowledged ones that are not in the backup; None: it is of another ledger
 
 
 class LossResult(Struct, frozen=True):
     store: StoreSummary  # as it is now, with its new ledger id
-    commits_lost: int  # 0: none is known to be missing
+    commits_lost: int | None  # 0: none is known to be missing; None: another ledger was served here last
 
 
 def back_up(source: str, target: str, *, force: bool = False, on_progress: OnProgress | None = None) -> StoreSummary:
@@ -133,36 +141,36 @@ def restore(backup: str, target: str) -> RestoreResult:
     expected = verify_copy(backup)
     replaced = _summarize_replaced(target)
     with ExitStack() as stack:
-        stack.enter_context(_hold_store(target))
+        lock = stack.enter_context(_hold_store(target))
+        mark = schema.read_mark(target)
         partial = stack.enter_context(_partial_file(target))
         try:
             restored = _copy_as_new_ledger(backup, partial, expected)
-            set_aside = _replace(partial, target)
+            set_aside = _replace(partial, target, restored, lock)
         except (apsw.Error, OSError) as error:
             raise _to_copy_error(backup, target, error) from error
-    lost = None
-    if replaced is not None and replaced.ledger_id == expected.ledger_id:
-        lost = max(0, replaced.commits - expected.commits)
-    return RestoreResult(restored, replaced, set_aside, lost)
+    known = [mark, None if replaced is None else replaced.ledger]
+    return RestoreResult(restored, replaced, set_aside, _count_lost(known, expected.ledger))
 
 
-def accept_loss(target: str) -> LossResult:
-    """Let a store that no process has open, and that may lack acknowledged commits, be served again: as another ledger."""
+def accept_loss(target: str, *, force: bool = False) -> LossResult:
+    """Let a store that no process has open, and that may lack acknowledged commits, be served again: as another ledger.
+
+    With `force` also if nothing is known to be missing: an older folder may have been put back as a whole.
+    """
     target = os.path.abspath(target)
     schema.refuse_interrupted_restore(target)
     schema.refuse_emptied(target)
     if not os.path.exists(target):
         raise Invalid("engine", f"there is no store at {target}; name another with --engine")
-    with _hold_store(target):
+    with _hold_store(target) as lock:
         mark = schema.read_mark(target)
         try:
             db = schema.connect(target)
             is_done = False
             try:
-                schema.refuse_blank(db, target)
-                schema.check_not_truncated(db, target)
-                found = _verify(db, target)
-                schema.begin_new_ledger(db)
+                found = _verify_with_loss(db, target, mark, force=force)
+                lock.write_note_durably(schema.encode_mark(schema.begin_new_ledger(db)))
                 summary = _summarize(db)
                 is_done = True
             finally:
@@ -171,7 +179,29 @@ def accept_loss(target: str) -> LossResult:
                 db.close()
         except (apsw.Error, OSError) as error:
             raise schema.to_engine_error(target, error) from error
-    return LossResult(summary, schema.count_missing_commits(mark, schema.LedgerState(found.ledger_id, found.commits)))
+    lost = None if schema.is_other_ledger(mark, found.ledger) else schema.count_missing_commits(mark, found.ledger)
+    return LossResult(summary, lost)
+
+
+def _verify_with_loss(
+    db: apsw.Connection, target: str, mark: schema.LedgerState | None, *, force: bool
+) -> StoreSummary:
+    schema.refuse_blank(db, target)
+    schema.check_not_truncated(db, target)
+    found = _verify(db, target)
+    if not force and not schema.find_loss(mark, found.ledger):
+        raise Invalid(
+            "accept_loss",
+            f"no commit is known to be missing in {target}: nothing was done; if an older folder was put back with its "
+            f"{schema.LOCK_FILE_SUFFIX}, repeat it with --force, and restart everything that has served this ledger",
+        )
+    return found
+
+
+def _count_lost(known: Sequence[schema.LedgerState | None], backup: schema.LedgerState) -> int | None:
+    """How many commits of its ledger a backup lacks; None if nothing is known of that ledger here."""
+    commits = [ledger.generation for ledger in known if ledger is not None and ledger.id == backup.id]
+    return max(0, max(commits) - backup.generation) if commits else None
 
 
 def _check_target(source: str, target: str, *, force: bool) -> None:
@@ -245,6 +275,7 @@ def _remove_journals(path: str) -> None:
 
 def _copy_snapshot(source: str, partial: str, on_progress: OnProgress | None) -> StoreSummary:
     """Copy every page of one snapshot. Writers are not held up; the journal grows until the copy is done."""
+    mark = schema.read_mark(source)  # before the snapshot: others go on
     db = schema.connect(source)
     is_done = False
     try:
@@ -253,6 +284,7 @@ def _copy_snapshot(source: str, partial: str, on_progress: OnProgress | None) ->
         schema.check_not_truncated(db, source)
         db.execute("BEGIN")
         summary = _summarize(db)
+        schema.refuse_loss(source, mark, summary.ledger)
         with _closing(_connect_partial(partial)) as copy:
             # Write the first page, which says that pages have checksums: pages that leave the cache before it get none.
             copy.execute("PRAGMA user_version = 1")
@@ -334,7 +366,7 @@ def _summarize_replaced(target: str) -> StoreSummary | None:
 
 
 @contextmanager
-def _hold_store(target: str) -> Iterator[None]:
+def _hold_store(target: str) -> Iterator[FairFileLock]:
     """Keep other processes from opening the store, unless one has it open already."""
     if not os.path.isdir(os.path.dirname(target)):
         raise Invalid("engine", f"there is no folder {os.path.dirname(target)}; create it, or name another file")
@@ -346,7 +378,7 @@ def _hold_store(target: str) -> Iterator[None]:
                 with suppress(FileNotFoundError):
                     files.append(os.open(target + suffix, os.O_RDWR | os.O_CLOEXEC))
                     fcntl.lockf(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
-            yield
+            yield lock
     except BlockingIOError as error:
         raise Unavailable(
             f"{target} is open in another process (`fuser {target}` names it): nothing was done; stop it, then retry"
@@ -357,7 +389,7 @@ def _hold_store(target: str) -> Iterator[None]:
         lock.close()
 
 
-def _replace(partial: str, target: str) -> str:
+def _replace(partial: str, target: str, restored: StoreSummary, lock: FairFileLock) -> str:
     """Move the old store aside and the new one in its place; where the old one is."""
     folder, note = os.path.dirname(target), target + schema.RESTORE_NOTE_SUFFIX
     aside = _begin_replacing(target, note)
@@ -373,6 +405,7 @@ def _replace(partial: str, target: str) -> str:
                 os.rename(target + suffix, aside + suffix)
         _remove_journals(target)
         _sync(folder)
+    lock.write_note_durably(schema.encode_mark(restored.ledger))
     os.replace(partial, target)
     _sync(folder)
     if aside:

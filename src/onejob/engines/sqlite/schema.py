@@ -34,7 +34,8 @@ RESTORE_NOTE_SUFFIX = "-restore"
 _MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
 _MARK_BYTES = 54
 _HOW_TO_SERVE_AGAIN = (
-    "put the newest file and journal back, or serve what is left as a new ledger: `onejob restore --accept-loss`"
+    "put the file and journal that were served last back, or serve this one as a new ledger: "
+    "`onejob restore --accept-loss`"
 )
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -196,7 +197,7 @@ def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> No
     if found.id != known.id:
         raise StoreRefused(
             f"{path} holds another ledger ({found.id}) than this process has served ({known.id}), so that answered keys "
-            "would be new; put the right file back, or restart to serve this one"
+            "would be new; put the right file back, or restart this process if `onejob restore` made that ledger"
         )
     if found.generation < known.generation:
         raise StoreRefused(
@@ -211,7 +212,10 @@ def encode_mark(ledger: LedgerState) -> bytes:
 
 
 def read_mark(path: str) -> LedgerState | None:
-    """The high-water mark; None if there is none. It is not synced: it may be too low, but never too high."""
+    """The high-water mark; None if there is none.
+
+    It is synced when the store becomes another ledger, and not with each commit: it may be too low, but never too high.
+    """
     try:
         file = os.open(path + LOCK_FILE_SUFFIX, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -231,12 +235,31 @@ def count_missing_commits(mark: LedgerState | None, ledger: LedgerState) -> int:
     return max(0, mark.generation - ledger.generation) if mark is not None and mark.id == ledger.id else 0
 
 
-def refuse_missing_commits(path: str, mark: LedgerState | None, ledger: LedgerState) -> None:
-    if missing := count_missing_commits(mark, ledger):
-        raise StoreRefused(
-            f"{path} lacks its last {missing} acknowledged commits: its journal was cut off or removed, or it is an older "
-            f"copy, so that answered keys would be new; {_HOW_TO_SERVE_AGAIN}"
+def is_other_ledger(mark: LedgerState | None, ledger: LedgerState) -> bool:
+    """True if commits of another ledger were acknowledged here last: its file was replaced.
+
+    A restore and an accepted loss give the store its new id and write the mark of it themselves.
+    """
+    return mark is not None and mark.generation > 0 and mark.id != ledger.id
+
+
+def find_loss(mark: LedgerState | None, ledger: LedgerState) -> str:
+    """What is known of acknowledged commits that the store does not have; empty: nothing."""
+    if mark is not None and is_other_ledger(mark, ledger):
+        return (
+            f"holds another ledger ({ledger.id}, {ledger.generation} commits) than was served here last "
+            f"({mark.id}, {mark.generation} commits)"
         )
+    if missing := count_missing_commits(mark, ledger):
+        return (
+            f"lacks its last {missing} acknowledged commits: its journal was cut off or removed, or it is an older copy"
+        )
+    return ""
+
+
+def refuse_loss(path: str, mark: LedgerState | None, ledger: LedgerState) -> None:
+    if loss := find_loss(mark, ledger):
+        raise StoreRefused(f"{path} {loss}, so that answered keys would be new; {_HOW_TO_SERVE_AGAIN}")
 
 
 def begin_new_ledger(db: apsw.Connection) -> LedgerState:
@@ -318,7 +341,7 @@ class SqliteDiagnostics(Struct, frozen=True):
     synchronous: str
     journal_bytes: int
     damage: str  # the first that reading every page found; empty: none
-    commits_missing: int  # acknowledged, but not there any more
+    loss: str  # what is known of acknowledged commits that are not there; empty: nothing
 
 
 def diagnose(path: str) -> SqliteDiagnostics:
@@ -330,7 +353,7 @@ def diagnose(path: str) -> SqliteDiagnostics:
         is_healthy = False
         try:
             diagnostics = _examine(db, path)
-            is_healthy = not diagnostics.damage and not diagnostics.commits_missing
+            is_healthy = not diagnostics.damage and not diagnostics.loss
             return diagnostics
         finally:
             if not is_healthy:  # what is left of the journal is evidence
@@ -359,7 +382,7 @@ def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
         synchronous=_SYNCHRONOUS_NAMES[int(db.pragma("synchronous"))],
         journal_bytes=_file_bytes(path + "-wal"),
         damage=find_damage(db) if is_onejob else "",
-        commits_missing=count_missing_commits(read_mark(path), read_ledger(db)) if is_readable else 0,
+        loss=find_loss(read_mark(path), read_ledger(db)) if is_readable else "",
     )
 
 
