@@ -145,8 +145,8 @@ class ReadOperations(LedgerBase):
             user = caller.user
         # Keys that belong to users have a prefix for each user, and ticks another: then all keys are scanned, and a page
         # may be short.
-        has_no_prefix = scope is None or all_users or (caller.owns_keys and scope == identity.SCHEDULE_SCOPE)
-        prefix = b"" if has_no_prefix else record_id_prefix(caller, scope)
+        has_ticks = caller.owns_keys and scope == identity.SCHEDULE_SCOPE
+        prefix = b"" if scope is None or all_users or has_ticks else record_id_prefix(caller, scope)
         after = prefix if cursor is None else decode_cursor(cursor, prefix)
         query = ListFacts(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
         page = await self._gate.scan(query)
