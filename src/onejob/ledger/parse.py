@@ -338,9 +338,9 @@ def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
     return record_id(caller.tenant, scope, key, caller.user if is_owned else "")
 
 
-def build_verb_key(caller: Caller, key: str | None) -> bytes:
-    """The digest of the key of a verb on a job; empty without a key."""
-    return b"" if key is None else verb_key_digest(checked_key(key), caller.user if caller.owns_keys else "")
+def build_verb_key(key: str | None) -> bytes:
+    """The digest of the key of a verb on a job, whoever acts; empty without a key."""
+    return b"" if key is None else verb_key_digest(checked_key(key))
 
 
 def caller_for_user(caller: Caller, user: str | None) -> Caller:

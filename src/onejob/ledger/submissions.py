@@ -211,7 +211,7 @@ class SubmissionOperations(LedgerBase):
                 job_id=await check_job_visible(self._gate, caller, parse_job_id(job_id)),
                 actor=caller.actor,
                 retention_ms=self._runtime.retention_ms,
-                verb_key=build_verb_key(caller, idempotency_key),
+                verb_key=build_verb_key(idempotency_key),
             )
         )
         if isinstance(reply, Cancelled):
