@@ -28,8 +28,8 @@ async def second(url: str, clock: FakeClock, queue: onejob.Ledger) -> AsyncItera
 
 DOORS: dict[str, Callable[[onejob.Ledger], Awaitable[Any]]] = {
     "submit": lambda queue: queue.submit("t", {"n": 1}, idempotency_key="k"),
-    "submit_many": lambda queue: queue.submit_many([onejob.Submission(type="t", idempotency_key="k")]),
-    "check_or_reserve": lambda queue: queue.check_or_reserve("t", idempotency_key="k"),
+    "submit_many": lambda queue: queue.submit_many([onejob.Submission(type="t", input={"n": 1}, idempotency_key="k")]),
+    "check_or_reserve": lambda queue: queue.check_or_reserve("t", {"n": 1}, idempotency_key="k"),
     "dry_run": lambda queue: queue.dry_run("t", idempotency_key="k"),
     "own scope": lambda queue: queue.submit("t", idempotency_key="k", scope="mine"),
 }
@@ -162,6 +162,53 @@ async def test_a_submission_that_waits_for_a_holder_finds_the_key_that_was_store
         await queue.fail(held)
         assert (await waiting).job_id == "job-xyz789"
         assert (await queue.job(held.job_id)).state == "cancelled"
+
+
+WAITING_DOORS = {name: DOORS[name] for name in ("submit", "submit_many", "check_or_reserve")}
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("door", WAITING_DOORS.values(), ids=WAITING_DOORS)
+async def test_a_submission_that_waits_already_finds_the_key_that_is_stored_before_the_holder_gives_up(
+    url: str, door: Callable[[onejob.Ledger], Awaitable[Any]]
+) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        await queue.store_idempotency_key("first", "x")  # the tenant has stored keys
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        waiting = [asyncio.ensure_future(door(queue)) for _ in range(2)]  # the second one is not sent before the end
+        while not any(task.done() for task in waiting) and queue.runtime.gate.stats().waiters < 2:
+            await asyncio.sleep(0.001)
+        await queue.store_idempotency_key("k", "job-xyz789")
+        await queue.fail(held)
+        for answer in await asyncio.gather(*waiting):
+            (receipt,) = answer if isinstance(answer, list) else (answer,)
+            assert (receipt.outcome, receipt.job_id) == (REPLAYED, "job-xyz789")
+        assert (await queue.job(held.job_id)).state == "cancelled"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cannot_be_read(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        await queue.store_idempotency_key("first", "x")
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        waiting = asyncio.ensure_future(queue.submit("t", {"n": 1}, idempotency_key="k"))
+        while not (queue.runtime.gate.stats().waiters or waiting.done()):
+            await asyncio.sleep(0.001)
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise onejob.Unavailable("the list of tenants cannot be read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue.runtime.stored_keys, "has_keys", fail)
+            await queue.fail(held)
+            with pytest.raises(onejob.SubmissionInProgress):
+                await waiting
+        (job,) = await queue.jobs()
+        assert job.state == "preparing"
 
 
 @pytest.mark.usefixtures("at_once")

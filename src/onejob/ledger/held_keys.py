@@ -82,7 +82,7 @@ class HeldKeyOperations(LedgerBase):
         )
         command = self._runtime.key_limit.apply(command)
         (command,) = await self._add_external_jobs((command,))
-        result, sent_at = await self._reserve(command)
+        result, sent_at = await self._reserve(command, has_external_jobs=True)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)
             return build_held_key(
@@ -112,7 +112,7 @@ class HeldKeyOperations(LedgerBase):
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )
-        result, sent_at = await self._reserve(command)
+        result, sent_at = await self._reserve(command, has_external_jobs=False)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)
             if asyncio.get_running_loop().time() < lease_end:
@@ -124,7 +124,7 @@ class HeldKeyOperations(LedgerBase):
             return result
         raise to_exception(result, key)
 
-    async def _reserve(self, command: Reserve) -> tuple[AnyReply | BaseException, float]:
+    async def _reserve(self, command: Reserve, *, has_external_jobs: bool) -> tuple[AnyReply | BaseException, float]:
         """Reserve as the holder whose answer was lost, if there is one: it may have the key already.
 
         Returns also when the request was sent, after the last wait for another holder.
@@ -132,9 +132,12 @@ class HeldKeyOperations(LedgerBase):
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
 
-        def on_resend() -> None:
+        async def on_resend(command: Reserve) -> Reserve:
             nonlocal sent_at
+            if has_external_jobs:
+                command = await self._renew_external_job(command)
             sent_at = loop.time()
+            return command
 
         unanswered = self._runtime.unanswered_reservations
         command = unanswered.resume(self._runtime.key_limit.apply(command))

@@ -6,7 +6,8 @@ first key of a tenant is stored only after every process has read the list with 
 
 What is found travels in the submission, which commits its own record with it unless its scope knows the key (core/submit.py).
 So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time. A key that is
-held elsewhere meanwhile is no exception: if its holder gives up, the submission finds the stored job and takes nothing over.
+held elsewhere meanwhile is no exception: a submission that waited for its holder looks again before it is sent again, so if the
+holder gave up after the key was stored, it finds the stored job and takes nothing over.
 """
 
 import asyncio
@@ -131,6 +132,6 @@ async def add_external_jobs(engine: Engine, caller: Caller, commands: Sequence[C
     keys = [(command.scope, command.key) for command in commands]
     found = await find_external_jobs(engine, caller, keys, retention_ms=retention_ms)
     return [
-        command if job is None else replace(command, external_job=job)
+        command if job == command.external_job else replace(command, external_job=job)
         for command, job in zip(commands, found, strict=True)
     ]
