@@ -196,6 +196,25 @@ async def test_commits_of_other_managers_are_no_rollback(tmp_path: Path) -> None
             assert engine.info.generation == n + 2  # the first commit stored the settings
 
 
+async def test_an_answer_that_overtakes_a_hello_refuses_no_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hello says how many commits there were before those that the answer shows."""
+    async with running_manager(await SqliteEngine.open(str(tmp_path / "onejob.db"))) as url, opened(url) as engine:
+        await expect(engine, submit(), Created)
+        known, decode = engine.peers.generation, peers.decode_struct
+
+        def decode_late(answer: bytes, type: Any) -> Any:
+            hello = decode(answer, type)
+            engine.peers.note_generation(known + 1)
+            return hello
+
+        monkeypatch.setattr(peers, "decode_struct", decode_late)
+        await engine.peers.look_around()
+        assert [manager.state for manager in engine.info.managers] == ["reached"]
+        assert engine.info.generation == known + 1
+
+
 @pytest.mark.parametrize("older", [peers, manager_ledger], ids=["gate", "manager"])
 async def test_version_1_of_the_wire_is_refused_by_name(older: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands do not prove the settings of the ledger."""

@@ -22,6 +22,7 @@ from onejob.core.replies import (
 from onejob.core.reserve import Renew, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.submit import ExternalJob, StoreKey
+from onejob.core.work import RETENTION_MS
 from onejob.ids import new_holder
 
 from .samples import (
@@ -56,9 +57,12 @@ class StoredKeyRules:
         await free(world, held, released=released)
         settled = await expect(world.engine, store_key(), KeySettled)
         assert (settled.record.status, settled.record.external_id) == (IdempotencyStatus.COMMITTED, ELSEWHERE)
+        assert settled.record.token == held.token + 1
         found = await expect(await world.open_another(), LookUpJob(tenant=TENANT, job_id=held.job_id), Found)
         assert found.job is not None
         assert (found.job.state, found.job.usage_id) == (JobState.CANCELLED, b"")
+        # No record names the job any more, so that only its retention keeps it.
+        assert (found.job.keep_until, found.job.due_at) == (0, found.job.ended_at + RETENTION_MS)
         (event,) = await read_attachments(world.engine, held.job_id, AttachmentKind.EVENT)
         assert ELSEWHERE in json.decode(event)["detail"]
         await assert_settled(world, held)
@@ -70,6 +74,16 @@ class StoredKeyRules:
         held = await expect(world.engine, reserve(job_id=b""), KeyHeld)
         await free(world, held, released=released)
         await expect(world.engine, store_key(), KeySettled)
+        await assert_settled(world, held)
+
+    async def test_a_holder_that_took_the_key_over_is_fenced_off_like_the_first(self, world: World) -> None:
+        held = await expect(world.engine, reserve(), KeyHeld)
+        for token in (2, 3):
+            await world.advance(LEASE_MS + 1)
+            held = await expect(world.engine, reserve(), KeyHeld)
+            assert held.token == token
+        await world.advance(LEASE_MS + 1)
+        assert (await expect(world.engine, store_key(), KeySettled)).record.token == 4
         await assert_settled(world, held)
 
     async def test_a_held_key_is_not_stored(self, world: World) -> None:
