@@ -364,8 +364,25 @@ def test_of_two_jobs_under_a_key_the_one_with_the_smaller_id_prevails(
     assert (fra.other_job, fra.prevailing_job) == (other_id, own_id if is_ours else other_id)
     assert (fra.cancel_at, fra.cancel_command) == (cancel_at, command.format(own=own_id, other=other_id))
     world.execute(Cancel(tenant=TENANT, job_id=JOB, actor=ACTOR))
-    ended = to_site_views(world.job(), (world.job(FRA),), sites)[1]
-    assert bool(ended.cancel_command) == is_ours, "a job that has ended needs no cancel"
+    ended = to_site_views(world.job(), (world.job(FRA), world.job(IAD)), sites)[1]
+    assert ended.prevailing_job == fra.prevailing_job
+    assert (ended.cancel_at, ended.cancel_command) == (None, None), "of two jobs one is left, or none"
+
+
+@pytest.mark.parametrize("state", [*JobState, OTHER_JOB, REFUSED, UNKNOWN, ""])
+@pytest.mark.parametrize("runs_here", [True, False])
+def test_no_command_cancels_the_only_job_that_is_left(state: str, runs_here: bool) -> None:
+    world = submitted_world(runs_here=runs_here)
+    report(world, FRA, OTHER_JOB, other_job=format_job_id(JOB2))
+    job, iad = world.job(), replace(world.job(IAD), progress=f'{{"state":"{state}"}}')
+    may_succeed = state not in (JobState.FAILED, JobState.CANCELLED, JobState.LOST, OTHER_JOB, REFUSED)
+    for own in JobState:
+        ended_here = own in (JobState.FAILED, JobState.CANCELLED, JobState.LOST)
+        is_needed = own is not JobState.CANCELLED and (may_succeed or (runs_here and not ended_here))
+        (fra,) = [
+            one for one in to_site_views(replace(job, state=own), (world.job(FRA), iad), Sites()) if one.site == "fra"
+        ]
+        assert (fra.prevailing_job, bool(fra.cancel_command)) == (format_job_id(JOB), is_needed), own
 
 
 def test_a_job_of_another_system_under_the_key_is_named_and_not_compared() -> None:

@@ -49,6 +49,7 @@ from onejob.engines.sqlite.backup import accept_loss
 from onejob.errors import Invalid, PartlyDone, StoreRefused, Unavailable, Unknown
 from onejob.manager import ledger as manager_ledger
 from onejob.manager import server as manager_server
+from onejob.wire import codec
 from onejob.wire.codec import WireCodec
 from tests.support.managers import OLDER_CODEC, SUITE_CODEC, open_remote, running_manager
 from tests.support.relay import Relay, running_relay
@@ -194,6 +195,25 @@ async def test_commits_of_other_managers_are_no_rollback(tmp_path: Path) -> None
             await engine.peers.look_around()
             assert [manager.state for manager in engine.info.managers] == ["reached", "reached"]
             assert engine.info.generation == n + 2  # the first commit stored the settings
+
+
+async def test_an_answer_that_overtakes_a_hello_refuses_no_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hello says how many commits there were before those that the answer shows."""
+    async with running_manager(await SqliteEngine.open(str(tmp_path / "onejob.db"))) as url, opened(url) as engine:
+        await expect(engine, submit(), Created)
+        known, decode = engine.peers.generation, codec.decode_struct
+
+        def decode_late(answer: bytes, type: Any) -> Any:
+            hello = decode(answer, type)
+            engine.peers.note_generation(known + 1)
+            return hello
+
+        monkeypatch.setattr(peers, "decode_struct", decode_late)
+        await engine.peers.look_around()
+        assert [manager.state for manager in engine.info.managers] == ["reached"]
+        assert engine.info.generation == known + 1
 
 
 @pytest.mark.parametrize("older", [peers, manager_ledger], ids=["gate", "manager"])

@@ -295,6 +295,25 @@ async def test_the_home_is_told_where_the_other_job_at_a_site_differs(
         assert (await home.ledger.job(job_id)).error == f"fra: other job {local.job_id}"
 
 
+async def test_the_command_cancels_the_other_job_at_its_home_whichever_site_named_it() -> None:
+    async with running_home() as home:
+        fra, iad = home.sites
+        job_id = await home.submit(sites=["ber", *NAMES])
+        other_home = iad.ledger()
+        other_home.runtime.sites = Sites(here="iad", others=("fra",))
+        other = await other_home.submit("charge", {"n": 1}, idempotency_key="k", sites=["fra", "iad"])
+        assert job_id < other.job_id
+        runtime = other_home.runtime
+        sender = SiteSender("fra", fra.config, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
+        await sender.deliver_ready()
+        await sender.aclose()
+        await home.deliver()
+        _, *rows = await home.ledger.sites(job_id)
+        assert [(one.site, one.other_job, one.cancel_at) for one in rows] == [
+            (name, other.job_id, "iad") for name in NAMES
+        ]
+
+
 async def test_a_key_that_is_stored_at_a_site_shows_the_external_job() -> None:
     async with running_home() as home:
         await home.sites[0].ledger().store_idempotency_key("k", "ec2-77", scope="charge")

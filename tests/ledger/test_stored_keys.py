@@ -10,7 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
-from onejob.ledger import stored_keys
+from onejob.ledger import held_keys, stored_keys
 from tests.support.app_server import serve_app
 
 REPLAYED = onejob.Outcome.REPLAYED
@@ -28,8 +28,8 @@ async def second(url: str, clock: FakeClock, queue: onejob.Ledger) -> AsyncItera
 
 DOORS: dict[str, Callable[[onejob.Ledger], Awaitable[Any]]] = {
     "submit": lambda queue: queue.submit("t", {"n": 1}, idempotency_key="k"),
-    "submit_many": lambda queue: queue.submit_many([onejob.Submission(type="t", idempotency_key="k")]),
-    "check_or_reserve": lambda queue: queue.check_or_reserve("t", idempotency_key="k"),
+    "submit_many": lambda queue: queue.submit_many([onejob.Submission(type="t", input={"n": 1}, idempotency_key="k")]),
+    "check_or_reserve": lambda queue: queue.check_or_reserve("t", {"n": 1}, idempotency_key="k"),
     "dry_run": lambda queue: queue.dry_run("t", idempotency_key="k"),
     "own scope": lambda queue: queue.submit("t", idempotency_key="k", scope="mine"),
 }
@@ -162,6 +162,129 @@ async def test_a_submission_that_waits_for_a_holder_finds_the_key_that_was_store
         await queue.fail(held)
         assert (await waiting).job_id == "job-xyz789"
         assert (await queue.job(held.job_id)).state == "cancelled"
+
+
+WAITING_DOORS = {name: DOORS[name] for name in ("submit", "submit_many", "check_or_reserve")}
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("door", WAITING_DOORS.values(), ids=WAITING_DOORS)
+async def test_a_submission_that_waits_already_finds_the_key_that_is_stored_before_the_holder_gives_up(
+    url: str, door: Callable[[onejob.Ledger], Awaitable[Any]]
+) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        await queue.store_idempotency_key("first", "x")  # the tenant has stored keys
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        waiting = [asyncio.ensure_future(door(queue)) for _ in range(2)]  # the second one is not sent before the end
+        while not any(task.done() for task in waiting) and queue.runtime.gate.stats().waiters < 2:
+            await asyncio.sleep(0.001)
+        await queue.store_idempotency_key("k", "job-xyz789")
+        await queue.fail(held)
+        for answer in await asyncio.gather(*waiting):
+            (receipt,) = answer if isinstance(answer, list) else (answer,)
+            assert (receipt.outcome, receipt.job_id) == (REPLAYED, "job-xyz789")
+        assert (await queue.job(held.job_id)).state == "cancelled"
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("door", WAITING_DOORS.values(), ids=WAITING_DOORS)
+@pytest.mark.parametrize("was_held", [True, False], ids=["held", "free"])
+async def test_a_submission_that_was_frozen_after_it_looked_finds_a_key_that_was_stored_and_released_meanwhile(
+    url: str, door: Callable[[onejob.Ledger], Awaitable[Any]], was_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        await queue.store_idempotency_key("first", "x")
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k") if was_held else None
+        look_up, is_frozen = stored_keys.look_up_stored_keys, True
+
+        async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
+            nonlocal is_frozen, held
+            found = await look_up(*args, **options)
+            if is_frozen:
+                is_frozen = False
+                held = held or await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+                assert isinstance(held, onejob.HeldKey)
+                await queue.store_idempotency_key("k", "job-xyz789")
+                await queue.fail(held)
+            return found
+
+        monkeypatch.setattr(stored_keys, "look_up_stored_keys", look_up_and_freeze)
+        answer = await door(queue)
+        (receipt,) = answer if isinstance(answer, list) else (answer,)
+        assert (receipt.outcome, receipt.job_id) == (REPLAYED, "job-xyz789")
+        assert {job.state for job in await queue.jobs()} == {onejob.JobState.CANCELLED}
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_preparation_that_was_stored_and_released_after_it_was_looked_up_is_not_taken_over(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.store_idempotency_key("first", "x")
+    first = await reserve_and_fail(queue)
+    row = (await queue.job(first.job_id)).row
+    look_up = stored_keys.look_up_stored_keys
+
+    async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
+        found = await look_up(*args, **options)
+        monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up)
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        await queue.store_idempotency_key("k", "job-xyz789")
+        await queue.fail(held)
+        return found
+
+    monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up_and_freeze)
+    assert await queue.take_over_preparation(row) is None
+    assert await queue.take_over_preparation(row) is None
+    assert (await queue.job(first.job_id)).state == "cancelled"
+    assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_preparation_is_taken_over_before_its_key_is_stored_or_never(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored for all types while a type holds the key does not change what the type is answered."""
+    await queue.store_idempotency_key("first", "x")
+    first = await reserve_and_fail(queue)
+    look_up = stored_keys.look_up_stored_keys
+
+    async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
+        found = await look_up(*args, **options)
+        await queue.store_idempotency_key("k", "job-xyz789")
+        return found
+
+    monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up_and_freeze)
+    held = await queue.take_over_preparation((await queue.job(first.job_id)).row)
+    assert held is not None  # as if it had been before the key was stored: it has not been anything else since
+    assert (await queue.commit(held)).job_id == first.job_id
+    assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == first.job_id
+    assert (await queue.submit("other", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cannot_be_read(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with onejob.open(url, sweep=False) as queue:
+        await queue.store_idempotency_key("first", "x")
+        held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
+        assert isinstance(held, onejob.HeldKey)
+        waiting = asyncio.ensure_future(queue.submit("t", {"n": 1}, idempotency_key="k"))
+        while not (queue.runtime.gate.stats().waiters or waiting.done()):
+            await asyncio.sleep(0.001)
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise onejob.Unavailable("the list of tenants cannot be read")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue.runtime.stored_keys, "has_keys", fail)
+            await queue.fail(held)
+            with pytest.raises(onejob.SubmissionInProgress):
+                await waiting
+        (job,) = await queue.jobs()
+        assert job.state == "preparing"
 
 
 @pytest.mark.usefixtures("at_once")

@@ -26,6 +26,7 @@ from onejob.engines.memory import MemoryEngine
 from onejob.ledger import maintenance, wakeups
 from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
 from onejob.ledger.maintenance import LeaseExpiry
+from tests.support.ledger_settings import set_settings
 
 LEASE = timedelta(seconds=60)
 
@@ -80,6 +81,29 @@ async def test_a_failure_is_tried_again_after_a_while_until_it_is_final(queue: o
     assert (await queue.rerun(made.job_id, note="fixed")).state is onejob.JobState.PENDING
     (third,) = await queue.claim("t", start=True)
     assert third.token == 3
+
+
+async def test_the_key_of_a_verb_belongs_to_the_job_whoever_owns_the_keys(
+    queue: onejob.Ledger, clock: FakeClock
+) -> None:
+    ann, bob = (queue.acting_as(tenant="default", user=user, actor=Actor.user(user)) for user in ("ann", "bob"))
+    made = await ann.submit("t", 1, idempotency_key="k", idempotency_ttl=timedelta(seconds=1))
+
+    async def fail() -> None:
+        (attempt,) = await ann.claim("t", start=True)
+        assert (await ann.finish(attempt, error="boom", final=True)).state is onejob.JobState.FAILED
+
+    await fail()
+    assert (await ann.rerun(made.job_id, idempotency_key="again")).state is onejob.JobState.PENDING
+    await fail()
+    for key_owner in ("tenant", "user", "tenant"):
+        clock.advance(2)  # no key is live
+        assert (await set_settings(queue, key_owner=key_owner)).is_possible
+        for user in (ann, bob):
+            assert (await user.rerun(made.job_id, idempotency_key="again")).state is onejob.JobState.FAILED
+            with pytest.raises(onejob.SubmissionRefused):  # the same key is the same verb
+                await user.resolve(made.job_id, "succeeded", idempotency_key="again")
+    assert (await bob.rerun(made.job_id, idempotency_key="once more")).state is onejob.JobState.PENDING
 
 
 async def test_a_released_job_can_be_claimed_by_another_worker(queue: onejob.Ledger) -> None:

@@ -85,7 +85,7 @@ def cancelled_leader_cancels_its_followers() -> Iterator[Components]:
 def timed_out_waiter_is_new() -> Iterator[Components]:
     class Proceeding(Gate):
         async def _wait_while_pending(self, command: Any, reply: Any, on_resend: Any = None) -> Any:
-            reply = await super()._wait_while_pending(command, reply)
+            reply = await super()._wait_while_pending(command, reply, on_resend)
             if isinstance(reply, InProgress) and isinstance(command, Submit):
                 (reply,) = await self._batcher.execute([replace(command, record_id=b"")])
             return reply
@@ -204,8 +204,8 @@ def unexpected_exception() -> Iterator[Components]:
     """Ours: a take-over of a held key failed an assertion of the gate."""
 
     class Asserting(Gate):
-        async def execute_each(self, commands: Any) -> Any:
-            results = await super().execute_each(commands)
+        async def execute_each(self, commands: Any, *, on_resend: Any = None) -> Any:
+            results = await super().execute_each(commands, on_resend=on_resend)
             return [
                 AssertionError() if isinstance(reply, InProgress) and isinstance(command, TakeOver) else reply
                 for command, reply in zip(commands, results, strict=True)

@@ -9,11 +9,15 @@ import pytest
 import onejob
 from onejob import App, Delivery, JobState
 from onejob.clock import FakeClock
+from onejob.core.identity import Actor
 from onejob.errors import Invalid, NotFound
+from onejob.ledger.parse import Caller
 from onejob.settings import IdempotencyConfig
 from onejob.worker.scheduler import Scheduler
+from tests.support.ledger_settings import set_settings
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+WORKER = Actor.client("worker")
 
 
 @pytest.fixture
@@ -51,6 +55,62 @@ async def test_every_tick_becomes_one_job_however_many_workers_submit_it(
     assert len(found) == len(set(found)) == 25
     assert {(job.type, job.scope, job.actor) for job in jobs} == {("report", "schedule", "system:schedule")}
     assert {job.key for job in jobs} == {f"report@{tick}" for tick in found}
+
+
+@pytest.fixture
+async def users(url: str, clock: FakeClock, queue: onejob.Ledger) -> AsyncIterator[tuple[onejob.Ledger, onejob.Ledger]]:
+    """The ledgers of two workers that were opened for different users, where users own their keys."""
+    await set_settings(queue, key_owner="user")
+    if url.startswith("memory:"):
+        yield (
+            queue.acting_as(tenant="default", user="ann", actor=WORKER),
+            queue.acting_as(tenant="default", user="bob", actor=WORKER),
+        )
+        return
+    async with (
+        onejob.open(url, clock=clock, user="ann", sweep=False) as a,
+        onejob.open(url, clock=clock, user="bob", sweep=False) as b,
+    ):
+        yield a, b
+
+
+async def test_a_tick_is_one_job_for_workers_of_different_users(
+    users: tuple[onejob.Ledger, onejob.Ledger], clock: FakeClock
+) -> None:
+    schedulers = [scheduler_of(hourly(), queue) for queue in users]
+    for scheduler in (*schedulers, *reversed(schedulers)):
+        await scheduler.submit_due_ticks()
+    for first, second in (schedulers, schedulers[::-1]):
+        clock.advance(HOUR)
+        await first.submit_due_ticks()
+        await second.submit_due_ticks()
+    ann, bob = users
+    assert len(await ticks(ann)) == len(set(await ticks(ann))) == 2
+    assert sorted(str(job.user) for job in await ann.jobs()) == ["ann", "bob"]
+    for job in await ann.jobs():
+        assert job.key is not None
+        found = (await bob.explain(job.key, scope="schedule")).job
+        assert found is not None
+        assert found.id == job.id
+    assert len(await ann.keys(scope="schedule")) == 2
+    assert [key.user for key in await ann.keys(scope="schedule", user="bob")] == ["bob"]
+
+
+async def test_a_caller_that_sees_only_its_own_keys_looks_up_and_forgets_no_tick(
+    users: tuple[onejob.Ledger, onejob.Ledger], clock: FakeClock
+) -> None:
+    scheduler = scheduler_of(hourly(), users[0])
+    await scheduler.submit_due_ticks()
+    clock.advance(HOUR)
+    await scheduler.submit_due_ticks()
+    (job,) = await users[0].jobs()
+    assert job.key is not None
+    eve = users[0].for_caller(Caller(user="eve", actor="user:eve", oversees=False))
+    for verb in (eve.explain, eve.forget):
+        with pytest.raises(NotFound):
+            await verb(job.key, scope="schedule")
+    await scheduler_of(hourly(), users[1]).submit_due_ticks()
+    assert len(await users[0].jobs()) == 1
 
 
 async def test_a_new_schedule_begins_with_its_next_tick(queue: onejob.Ledger, clock: FakeClock) -> None:

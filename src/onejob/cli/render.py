@@ -225,6 +225,8 @@ def _other_job_lines(site: SiteOut) -> list[str]:
         lines.append(f"  the smaller id prevails: {sanitize(site.prevailing_job)}")
     if site.cancel_command:
         lines.append(f"  to cancel the other one, at {site.cancel_at}: {sanitize(site.cancel_command)}")
+    elif site.prevailing_job and site.prevailing_job != site.other_job:
+        lines.append("  it was cancelled, failed, or is lost: the other one remains, so do not cancel that")
     return lines
 
 

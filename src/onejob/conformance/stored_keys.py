@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from onejob.core.facts import AttachmentKind, Kind
+from onejob.core.facts import NOT_FREE, AttachmentKind, Kind, free_version
 from onejob.core.identity import format_job_id
 from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.replies import (
@@ -14,6 +14,7 @@ from onejob.core.replies import (
     InProgress,
     KeyHeld,
     KeySettled,
+    Missing,
     Reason,
     Refused,
     Replayed,
@@ -22,6 +23,7 @@ from onejob.core.replies import (
 from onejob.core.reserve import Renew, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.submit import ExternalJob, StoreKey
+from onejob.core.work import RETENTION_MS
 from onejob.ids import new_holder
 
 from .samples import (
@@ -56,9 +58,12 @@ class StoredKeyRules:
         await free(world, held, released=released)
         settled = await expect(world.engine, store_key(), KeySettled)
         assert (settled.record.status, settled.record.external_id) == (IdempotencyStatus.COMMITTED, ELSEWHERE)
+        assert settled.record.token == held.token + 1
         found = await expect(await world.open_another(), LookUpJob(tenant=TENANT, job_id=held.job_id), Found)
         assert found.job is not None
         assert (found.job.state, found.job.usage_id) == (JobState.CANCELLED, b"")
+        # No record names the job any more, so that only its retention keeps it.
+        assert (found.job.keep_until, found.job.due_at) == (0, found.job.ended_at + RETENTION_MS)
         (event,) = await read_attachments(world.engine, held.job_id, AttachmentKind.EVENT)
         assert ELSEWHERE in json.decode(event)["detail"]
         await assert_settled(world, held)
@@ -70,6 +75,16 @@ class StoredKeyRules:
         held = await expect(world.engine, reserve(job_id=b""), KeyHeld)
         await free(world, held, released=released)
         await expect(world.engine, store_key(), KeySettled)
+        await assert_settled(world, held)
+
+    async def test_a_holder_that_took_the_key_over_is_fenced_off_like_the_first(self, world: World) -> None:
+        held = await expect(world.engine, reserve(), KeyHeld)
+        for token in (2, 3):
+            await world.advance(LEASE_MS + 1)
+            held = await expect(world.engine, reserve(), KeyHeld)
+            assert held.token == token
+        await world.advance(LEASE_MS + 1)
+        assert (await expect(world.engine, store_key(), KeySettled)).record.token == 4
         await assert_settled(world, held)
 
     async def test_a_held_key_is_not_stored(self, world: World) -> None:
@@ -96,6 +111,38 @@ class StoredKeyRules:
             assert (replayed.job, replayed.external_id) == (None, ELSEWHERE)
             await assert_settled(world, held, key)
         assert {job.state for job in await list_facts(world.engine, Kind.JOB)} == {JobState.CANCELLED}
+
+    @each_way_to_be_free
+    async def test_a_key_that_became_free_after_it_was_looked_up_is_in_progress(
+        self, world: World, released: bool
+    ) -> None:
+        doors: list[tuple[str, Any, Any, Any]] = [("a", submit, Created, Replayed), ("b", reserve, KeyHeld, InProgress)]
+        for key, command, made, known in doors:
+            held = await expect(world.engine, reserve(key), KeyHeld)
+            await free(world, held, released=released)
+            before = await dump_store(world.engine)
+            found = await expect(world.engine, LookUpKey(tenant=TENANT, record_id=key_id(key)), Found)
+            assert found.record is not None
+            for seen in (0, NOT_FREE, found.record.version - 1):
+                reply = await expect(await world.open_another(), command(key, free_version=seen), InProgress)
+                assert (reply.job_id, reply.retry_after_ms) == (held.job_id, 1)
+                take_over = TakeOver(
+                    tenant=TENANT, record_id=key_id(key), holder=new_holder(), lease_ms=LEASE_MS, free_version=seen
+                )
+                await expect(world.engine, take_over, Missing)
+            assert await dump_store(world.engine) == before
+            assert found.record.version == free_version(found.record, found.at)
+            await expect(world.engine, command(key, free_version=found.record.version), made)
+            await expect(world.engine, submit(key, free_version=0), known)
+
+    async def test_a_new_key_that_was_looked_up_is_created(self, world: World) -> None:
+        made = await expect(world.engine, submit("a", free_version=0), Created)
+        await expect(world.engine, reserve("b", free_version=0), KeyHeld)
+        for seen in (0, NOT_FREE, 1):
+            again = await expect(world.engine, submit("a", free_version=seen), Replayed)
+            assert again.job is not None
+            assert again.job.id == made.job.id
+        assert (await expect(world.engine, submit("c", free_version=NOT_FREE), InProgress)).job_id == b""
 
     async def test_of_a_late_commit_and_a_stored_key_one_wins(self, world: World) -> None:
         engines = [world.engine, await world.open_another()]

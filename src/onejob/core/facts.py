@@ -7,7 +7,7 @@ Each fact carries its version (a put is insert-if-absent or update-if-version), 
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, NewType, TypeVar
+from typing import Any, Final, NewType, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -248,6 +248,16 @@ def is_known(record: Record | None, now: int) -> bool:
     if record is None or not is_live(record, now):
         return False
     return record.status is not IdempotencyStatus.PENDING or now <= record.lease_until
+
+
+NOT_FREE: Final = -1
+
+
+def free_version(record: Record | None, now: int) -> int:
+    """The version of a record that nobody holds and that has no answer; 0: there is no live one, NOT_FREE: the key is known."""
+    if record is None or not is_live(record, now):
+        return 0
+    return NOT_FREE if is_known(record, now) else record.version
 
 
 def unexpired_policy(policy: Policy | None, now: int) -> Policy | None:

@@ -264,6 +264,7 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
     holder: bytes
     lease_ms: int
     policy_id: bytes = b""
+    free_version: int | None = None  # of the record that was found; None: whatever it is now
 
     @property
     def footprint(self) -> Footprint:
@@ -279,6 +280,8 @@ class TakeOver(CommandData, frozen=True, gc=False, kw_only=True):
             case IdempotencyStatus.REJECTED:
                 return Step(Rejected(record.job_id, record.receipt, record.expires_at, now))
             case IdempotencyStatus.PENDING if now > record.lease_until:
+                if self.free_version not in (None, record.version):
+                    return Step(Missing(now))  # what was found is over
                 job = facts.jobs.get(record.job_id)
                 usages = renew_job_slot(job, facts, now, until=now + self.lease_ms)
                 if isinstance(usages, Refused):

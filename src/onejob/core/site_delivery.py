@@ -142,7 +142,8 @@ class CancelAtSite(Submit, frozen=True, gc=False, kw_only=True):
 def check_delivered(command: Submit) -> None:
     """Refuse a submission from another data centre that `command_for_site` would not have made; raises Invalid."""
     extras = (command.callback, command.precondition, command.sites, command.reservation, command.key_limit)
-    if any(extras) or command.external_job or command.usage_id or command.policy_id or command.cost:
+    has_lookup = command.external_job or command.free_version is not None
+    if any(extras) or has_lookup or command.usage_id or command.policy_id or command.cost:
         raise Invalid("delivery", "a delivered job has no callback, sites, limits or cost of its own; leave them out")
     type, scope, key, user = command.type, command.scope, checked_key(command.key), command.user
     if checked_name("type", type) and scope != resolve_scope(type, None):

@@ -37,6 +37,7 @@ REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
 
 _SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_WITHOUT_EFFECT: Final = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.LOST, OTHER_JOB, REFUSED})
 _FINAL: Final = frozenset({*ENDED_STATES - {JobState.LOST}, OTHER_JOB, REFUSED, UNKNOWN})
 
 
@@ -230,22 +231,33 @@ def move_after_sites(states: Mapping[str, str]) -> tuple[Move, str]:
 def to_site_views(job: Job, deliveries: Iterable[Job], sites: Sites) -> list[SiteView]:
     answered = [(delivery, decode_answer(delivery)) for delivery in deliveries]
     homes = {answer.other_job: _site_of(delivery) for delivery, answer in answered if answer.is_other_home}
-    views = [_to_site_view(job, delivery, answer, homes, sites) for delivery, answer in answered]
+    remains = _remains(job, [answer for _, answer in answered])
+    views = [_to_site_view(job, delivery, answer, homes, sites, remains=remains) for delivery, answer in answered]
     if views and not runs_elsewhere(job):
         views.append(SiteView(site=sites.here or "here", state=job.state, at=to_utc(job.changed_at)))
     return sorted(views, key=lambda view: view.site)
 
 
-def _to_site_view(job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[str, str], sites: Sites) -> SiteView:
+def _remains(job: Job, answers: Iterable[SiteAnswer]) -> bool:
+    """True if the job has succeeded, or may still do, here or at a site: only then another one is too many."""
+    states: list[str] = [answer.state for answer in answers]
+    if not runs_elsewhere(job):
+        states.append(job.state)
+    return job.state is not JobState.CANCELLED and not _WITHOUT_EFFECT.issuperset(states)
+
+
+def _to_site_view(
+    job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[str, str], sites: Sites, *, remains: bool
+) -> SiteView:
     on_its_way = "cancel" if job.state is JobState.CANCELLED else None if answer.state else "submission"
     site, own_id, other_id = _site_of(delivery), format_job_id(job.id), answer.other_job
     prevailing, cancel_at, cancel_command = None, None, None
     if other_id and not answer.is_external:
         prevailing = min(own_id, other_id)
-        if prevailing == own_id:
+        if prevailing == own_id and remains:
             cancel_at = homes.get(other_id, site)
             cancel_command = _cancel_command(other_id, sites.urls.get(cancel_at))
-        elif job.state not in ENDED_STATES:
+        elif prevailing == other_id and job.state not in ENDED_STATES:
             cancel_at, cancel_command = sites.here, _cancel_command(own_id, None)
     return SiteView(
         site=site,

@@ -10,7 +10,19 @@ from msgspec.structs import replace
 
 from .callback import callback_job, callback_job_id
 from .command import CommandBase, CommandData, Facts, Footprint, Precondition, Step
-from .facts import FORMAT, U64, Attachment, AttachmentKind, Fact, Job, Record, is_known, is_live, next_version
+from .facts import (
+    FORMAT,
+    U64,
+    Attachment,
+    AttachmentKind,
+    Fact,
+    Job,
+    Record,
+    free_version,
+    is_known,
+    is_live,
+    next_version,
+)
 from .identity import format_job_id
 from .quota import KeyLimit, QuotaCharge, QuotaRequest, charge, refuse_new_key
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
@@ -200,6 +212,7 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
     key_limit: KeyLimit | None = None  # None: the tenant may have any number of keys
     settings: bytes = b""  # of the ledger, that it was built under (ledger_settings.py)
     external_job: ExternalJob | None = None  # that its key is stored for in the scope of all types; None: it is not
+    free_version: int | None = None  # of its own record when that was looked up (facts.py); None: it was not
 
     @property
     def payload_bytes(self) -> int:
@@ -256,9 +269,17 @@ class SubmissionCommand(CommandBase, JobSpec, frozen=True, gc=False, kw_only=Tru
             1 if old is None else old.version + 1,
         )
 
-    def reply_for_external_job(self, facts: Facts, now: int) -> Step[Replayed | Refused] | None:
-        """Commit the key with the job that it is stored for; None if there is none, or its own scope knows the key."""
-        if self.external_job is None or is_known(facts.record, now):
+    def reply_for_external_job(self, facts: Facts, now: int) -> Step[Replayed | Refused | InProgress] | None:
+        """Commit the key with the job that it is stored for; None if there is none, or its own scope knows the key.
+
+        If the key became free after it was looked up, it may have been stored before that: it is to be looked up again.
+        """
+        if self.external_job is None:
+            seen, record = self.free_version, facts.record
+            if seen is None or is_known(record, now) or free_version(record, now) == seen:
+                return None
+            return Step(InProgress(b"" if record is None else record.job_id, 1, now))
+        if is_known(facts.record, now):
             return None
         step = store_external_job(self, self.external_job, facts, now)
         if isinstance(step.reply, Refused):

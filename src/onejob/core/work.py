@@ -321,9 +321,9 @@ class VerbOutcome(NamedTuple):
     changed: bool  # False: the job had ended before, and stayed as it was
 
 
-def verb_key_digest(key: str, owner: str = "") -> bytes:
-    """The form in which a job keeps the key of a verb; `owner` is the user where users do not share keys."""
-    return sha256(f"{len(owner)}:{owner}{key}".encode()).digest()[:_VERB_KEY_DIGEST_BYTES]
+def verb_key_digest(key: str) -> bytes:
+    """The form in which a job keeps the key of a verb. It belongs to the job: the same key is the same verb, whoever acts."""
+    return sha256(f"0:{key}".encode()).digest()[:_VERB_KEY_DIGEST_BYTES]
 
 
 class VerbCommand(JobCommand, frozen=True, gc=False, kw_only=True):

@@ -14,7 +14,7 @@ caller asks the engine for itself.
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeGuard, TypeVar
@@ -336,6 +336,8 @@ class _RecordHits:
 
 
 T = TypeVar("T")
+# Makes a submission ready to be sent again after a wait: what was looked up before may have changed meanwhile.
+OnResend = Callable[[Any], Awaitable[Command[Any]]]
 
 CACHED_RECEIPT_BYTES_MAX = 1024
 POLL_SECONDS_FIRST = 0.02
@@ -391,17 +393,19 @@ class Gate:
     ) -> Sequence[AnyReply]:
         return replies_or_raise(await self.execute_each(commands))
 
-    async def execute_each(self, commands: Sequence[Command[Any]]) -> list[AnyReply | BaseException]:
-        """Each command's reply or its own failure."""
+    async def execute_each(
+        self, commands: Sequence[Command[Any]], *, on_resend: OnResend | None = None
+    ) -> list[AnyReply | BaseException]:
+        """Each command's reply or its own failure. `on_resend` is called with a submission before it is sent again."""
         if len(commands) == 1:
-            return [await self.execute_one(commands[0])]
+            return [await self.execute_one(commands[0], on_resend=on_resend)]
         results = await collect_results([self._dispatch(command) for command in commands])
         pending: list[int] = []
         for n, command in enumerate(commands):
             if type(results[n]) in _PENDING_RESULTS and isinstance(command, SubmissionCommand):
                 pending.append(n)
         if pending and self._config.wait_for_pending:
-            waits = (self._wait_while_pending(commands[n], results[n]) for n in pending)
+            waits = (self._wait_while_pending(commands[n], results[n], on_resend) for n in pending)
             for n, result in zip(pending, await asyncio.gather(*waits, return_exceptions=True), strict=True):
                 results[n] = result
         for command, result in zip(commands, results, strict=True):
@@ -410,9 +414,9 @@ class Gate:
         return results
 
     async def execute_one(
-        self, command: Command[Any], *, on_resend: Callable[[], None] | None = None
+        self, command: Command[Any], *, on_resend: OnResend | None = None
     ) -> AnyReply | BaseException:
-        """`execute_each` for a single command. `on_resend` is called before the command is sent again, after a wait."""
+        """`execute_each` for a single command."""
         result: AnyReply | BaseException
         try:
             result = await self._dispatch(command)
@@ -674,7 +678,7 @@ class Gate:
         pending.resolve(result)
 
     async def _wait_while_pending(
-        self, command: Command[Any], reply: AnyReply | BaseException, on_resend: Callable[[], None] | None = None
+        self, command: Command[Any], reply: AnyReply | BaseException, on_resend: OnResend | None
     ) -> AnyReply | BaseException:
         """Wait until the key is settled or time is up, then submit again: the reply is of now. A pending key is never free."""
         assert isinstance(command, SubmissionCommand)
@@ -689,16 +693,29 @@ class Gate:
             if left <= 0 or self._pending_waiters.is_closed or not self._has_room_for_waiter():
                 break
             await self._pending_waiters.wait_until_settled(command, left)
-            if on_resend is not None:
-                on_resend()
-            (reply,) = await collect_results([self._dispatch(command)])
+            reply = await self._send_again(command, on_resend, self._dispatch)
         if reply is _HELD_BY_OTHERS:  # in-progress is told only to who asked for it
-            if on_resend is not None:
-                on_resend()
-            asked: ReplyFuture = asyncio.get_running_loop().create_future()
-            self._ask_engine(Pending(command, asked, self._on_submit_reply))
-            (reply,) = await collect_results([asked])
+            reply = await self._send_again(command, on_resend, self._ask_engine_now)
         return self._keep_in_progress(in_progress, reply)
+
+    async def _send_again(
+        self,
+        command: Command[Any],
+        on_resend: OnResend | None,
+        send: Callable[[Command[Any]], ReplyFuture],
+    ) -> AnyReply | BaseException:
+        try:
+            if on_resend is not None:
+                command = await on_resend(command)
+        except Exception as error:  # noqa: BLE001 - it is the result, and nothing is sent
+            return error
+        (reply,) = await collect_results([send(command)])
+        return reply
+
+    def _ask_engine_now(self, command: Command[Any]) -> ReplyFuture:
+        asked: ReplyFuture = asyncio.get_running_loop().create_future()
+        self._ask_engine(Pending(command, asked, self._on_submit_reply))
+        return asked
 
     def _keep_in_progress(
         self, in_progress: InProgress | None, last: AnyReply | BaseException

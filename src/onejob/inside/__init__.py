@@ -183,7 +183,7 @@ class Inside:
             job_id=parse_job_id(job_id),
             actor=self._caller.actor,
             retention_ms=self._retention_ms,
-            verb_key=build_verb_key((yield from self._load_context()).caller, idempotency_key),
+            verb_key=build_verb_key(idempotency_key),
         )
         reply: AnyReply = yield from self._transaction.execute(command)
         if isinstance(reply, Cancelled):

@@ -74,6 +74,11 @@ class LedgerBase:
             return commands
         return await add_external_jobs(self._gate, self._caller, commands, retention_ms=self._runtime.retention_ms)
 
+    async def _renew_external_job(self, command: C) -> C:
+        """A submission that waited for the holder of its key, with what is stored for all types now."""
+        (renewed,) = await self._add_external_jobs((command,))
+        return renewed
+
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
         return reply

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from msgspec.structs import astuple
 
-from onejob.core.facts import Job, Record
+from onejob.core.facts import NOT_FREE, Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import check_key_owner, checked_name, policy_id, resolve_scope
 from onejob.core.key import KeyLike
@@ -32,7 +32,7 @@ from .parse import (
     parse_lease_ms,
 )
 from .present import build_held_key, build_settled_receipt, to_exception
-from .stored_keys import find_external_jobs
+from .stored_keys import look_up_stored_keys
 from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000
@@ -82,7 +82,7 @@ class HeldKeyOperations(LedgerBase):
         )
         command = self._runtime.key_limit.apply(command)
         (command,) = await self._add_external_jobs((command,))
-        result, sent_at = await self._reserve(command)
+        result, sent_at = await self._reserve(command, has_external_jobs=True)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)
             return build_held_key(
@@ -112,7 +112,7 @@ class HeldKeyOperations(LedgerBase):
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,
         )
-        result, sent_at = await self._reserve(command)
+        result, sent_at = await self._reserve(command, has_external_jobs=False)
         if isinstance(result, KeyHeld):
             lease_end = _lease_end(result, sent_at)
             if asyncio.get_running_loop().time() < lease_end:
@@ -124,7 +124,7 @@ class HeldKeyOperations(LedgerBase):
             return result
         raise to_exception(result, key)
 
-    async def _reserve(self, command: Reserve) -> tuple[AnyReply | BaseException, float]:
+    async def _reserve(self, command: Reserve, *, has_external_jobs: bool) -> tuple[AnyReply | BaseException, float]:
         """Reserve as the holder whose answer was lost, if there is one: it may have the key already.
 
         Returns also when the request was sent, after the last wait for another holder.
@@ -132,9 +132,12 @@ class HeldKeyOperations(LedgerBase):
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
 
-        def on_resend() -> None:
+        async def on_resend(command: Reserve) -> Reserve:
             nonlocal sent_at
+            if has_external_jobs:
+                command = await self._renew_external_job(command)
             sent_at = loop.time()
+            return command
 
         unanswered = self._runtime.unanswered_reservations
         command = unanswered.resume(self._runtime.key_limit.apply(command))
@@ -161,7 +164,8 @@ class HeldKeyOperations(LedgerBase):
     async def take_over_preparation(self, job: Job) -> HeldKey | None:
         """Hold the key of a job whose preparation was abandoned; None if that is not so any more, or not allowed now."""
         caller, lease_ms = self._caller, self._runtime.lease_ms
-        if await self._is_stored_for_all_types(job):
+        version = await self._find_free_version(job)
+        if version == NOT_FREE:
             return None
         sent_at = asyncio.get_running_loop().time()
         reply = await self._execute(
@@ -171,6 +175,7 @@ class HeldKeyOperations(LedgerBase):
                 holder=self._runtime.ids.holder(),
                 lease_ms=lease_ms,
                 policy_id=policy_id(caller.tenant, QUOTA_POLICY_NAME),
+                free_version=version,
             )
         )
         if not isinstance(reply, KeyHeld):
@@ -178,15 +183,19 @@ class HeldKeyOperations(LedgerBase):
         lease_end = _lease_end(reply, sent_at)
         return build_held_key(reply, key=job.key, scope=job.scope, lease_ms=lease_ms, lease_end=lease_end)
 
-    async def _is_stored_for_all_types(self, job: Job) -> bool:
-        """True if the key of a preparing job is stored for an external job, which ends the preparation unless it is held."""
+    async def _find_free_version(self, job: Job) -> int | None:
+        """The version of the record of a preparing job that may be taken over; None: any, since nothing is stored for all types.
+
+        If its key is stored for an external job, the preparation ends here, and the key is not free.
+        """
         caller, retention_ms = self._caller, self._runtime.retention_ms
         if not await self._runtime.stored_keys.has_keys(caller.tenant):
-            return False
+            return None
         keys = ((job.scope, job.key),)
-        (external,) = await find_external_jobs(self._gate, caller, keys, retention_ms=retention_ms)
+        (found,) = await look_up_stored_keys(self._gate, caller, keys, retention_ms=retention_ms)
+        external = found.external_job
         if external is None:
-            return False
+            return found.free_version
         store = StoreKey(
             tenant=caller.tenant,
             record_id=key_record_id(caller, job.scope, job.key),
@@ -200,7 +209,7 @@ class HeldKeyOperations(LedgerBase):
             settings=caller.settings,
         )
         await self._execute(store)
-        return True
+        return NOT_FREE
 
     async def commit(self, held_key: HeldKey, receipt: bytes = b"") -> Receipt:
         """Settle the key: its job may run, and duplicates get the job and these bytes."""

@@ -19,6 +19,7 @@ from onejob.core.identity import (
     check_caller_text_size,
     check_key_owner,
     checked_name,
+    is_tick_key,
     parse_job_id,
     plain_str,
     policy_id,
@@ -333,12 +334,13 @@ def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
 
 
 def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
-    return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")
+    is_owned = caller.owns_keys and not is_tick_key(scope, key)  # one tick is one job, whoever runs the workers
+    return record_id(caller.tenant, scope, key, caller.user if is_owned else "")
 
 
-def build_verb_key(caller: Caller, key: str | None) -> bytes:
-    """The digest of the key of a verb on a job; empty without a key."""
-    return b"" if key is None else verb_key_digest(checked_key(key), caller.user if caller.owns_keys else "")
+def build_verb_key(key: str | None) -> bytes:
+    """The digest of the key of a verb on a job, whoever acts; empty without a key."""
+    return b"" if key is None else verb_key_digest(checked_key(key))
 
 
 def caller_for_user(caller: Caller, user: str | None) -> Caller:
@@ -352,7 +354,10 @@ def caller_for_user(caller: Caller, user: str | None) -> Caller:
 
 def lookup_record_id(caller: Caller, key: KeyLike, scope: str) -> bytes:
     """The record id of a key; its scope must be named, since a lookup has no job type to derive it from."""
-    return key_record_id(caller, checked_lookup_scope(scope), checked_key(key))
+    scope, key = checked_lookup_scope(scope), checked_key(key)
+    if not caller.sees_all_users and is_tick_key(scope, key):  # it belongs to no user
+        raise NotFound("no such key; it may have expired, or belong to another user")
+    return key_record_id(caller, scope, key)
 
 
 def record_id_prefix(caller: Caller, scope: str) -> bytes:

@@ -143,8 +143,10 @@ class ReadOperations(LedgerBase):
         all_users = caller.owns_keys and caller.oversees and user is None
         if caller.owns_keys and not all_users:
             user = caller.user
-        # Keys that belong to users have a prefix for each user: then all keys are scanned, and a page may be short.
-        prefix = b"" if scope is None or all_users else record_id_prefix(caller, scope)
+        # Keys that belong to users have a prefix for each user, and ticks another: then all keys are scanned, and a page
+        # may be short.
+        has_ticks = caller.owns_keys and scope == identity.SCHEDULE_SCOPE
+        prefix = b"" if scope is None or all_users or has_ticks else record_id_prefix(caller, scope)
         after = prefix if cursor is None else decode_cursor(cursor, prefix)
         query = ListFacts(tenant=caller.tenant, kind=Kind.RECORD, after=after, limit=max(1, min(limit, PAGE_MAX)))
         page = await self._gate.scan(query)

@@ -6,17 +6,19 @@ first key of a tenant is stored only after every process has read the list with 
 
 What is found travels in the submission, which commits its own record with it unless its scope knows the key (core/submit.py).
 So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time. A key that is
-held elsewhere meanwhile is no exception: if its holder gives up, the submission finds the stored job and takes nothing over.
+held elsewhere meanwhile is no exception: a submission that waited for its holder looks again before it is sent again, so if the
+holder gave up after the key was stored, it finds the stored job and takes nothing over. And one that was delayed between
+looking and being decided is told that the key is in progress, and looks again, if the key became free only after it had looked.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from onejob.core.facts import Policy
+from onejob.core.facts import NOT_FREE, Policy, free_version
 from onejob.core.identity import GLOBAL_SCOPE, SYSTEM_TENANT, is_tick_key
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import AnyReply, Found
@@ -100,20 +102,41 @@ def list_for_tenants(policy: Policy, tenants: Sequence[str]) -> Policy:
     )
 
 
-async def find_external_jobs(
+class StoredKeyLookup(NamedTuple):
+    """What a submission carries (core/submit.py)."""
+
+    free_version: int | None = None
+    external_job: ExternalJob | None = None
+
+
+async def look_up_stored_keys(
     engine: Engine, caller: Caller, keys: Sequence[tuple[str, str]], *, retention_ms: int
-) -> list[ExternalJob | None]:
-    """The job that each of these keys, with its scope, is stored for in the scope of all types; None: it is not."""
+) -> list[StoredKeyLookup]:
+    """For each of these keys, with its scope: whether it is free there, and if so, what it is stored for in all types.
+
+    In this order, and the decision verifies that it has been free since. So between a key that is stored for all types and one
+    that becomes free afterwards, no submission slips through that had looked before.
+    """
     # Only the scheduler decides what becomes of its ticks.
-    ids = [
-        key_record_id(caller, GLOBAL_SCOPE, key)
-        if key and scope != GLOBAL_SCOPE and not is_tick_key(scope, key)
-        else b""
-        for scope, key in keys
+    asked = [bool(key) and scope != GLOBAL_SCOPE and not is_tick_key(scope, key) for scope, key in keys]
+    own = iter(await _look_up(engine, caller, [key for key, is_asked in zip(keys, asked, strict=True) if is_asked]))
+    versions = [_free_version(next(own)) if is_asked else None for is_asked in asked]
+    is_free = [version not in (None, NOT_FREE) for version in versions]
+    wanted = [(GLOBAL_SCOPE, key) for (_, key), free in zip(keys, is_free, strict=True) if free]
+    stored = iter(await _look_up(engine, caller, wanted))
+    return [
+        StoredKeyLookup(version, _external_job(next(stored), retention_ms) if free else None)
+        for version, free in zip(versions, is_free, strict=True)
     ]
-    lookups = [LookUpKey(tenant=caller.tenant, record_id=id) for id in ids if id]
-    replies = iter(await engine.execute(lookups) if lookups else ())
-    return [_external_job(next(replies), retention_ms) if id else None for id in ids]
+
+
+async def _look_up(engine: Engine, caller: Caller, keys: Sequence[tuple[str, str]]) -> Sequence[AnyReply]:
+    lookups = [LookUpKey(tenant=caller.tenant, record_id=key_record_id(caller, scope, key)) for scope, key in keys]
+    return await engine.execute(lookups) if lookups else ()
+
+
+def _free_version(reply: AnyReply) -> int:
+    return free_version(reply.record, reply.at) if isinstance(reply, Found) else 0
 
 
 def _external_job(reply: AnyReply, retention_ms: int) -> ExternalJob | None:
@@ -129,8 +152,8 @@ def _external_job(reply: AnyReply, retention_ms: int) -> ExternalJob | None:
 async def add_external_jobs(engine: Engine, caller: Caller, commands: Sequence[C], *, retention_ms: int) -> Sequence[C]:
     """These submissions, each with the job that its key is stored for in the scope of all types."""
     keys = [(command.scope, command.key) for command in commands]
-    found = await find_external_jobs(engine, caller, keys, retention_ms=retention_ms)
+    found = await look_up_stored_keys(engine, caller, keys, retention_ms=retention_ms)
     return [
-        command if job is None else replace(command, external_job=job)
-        for command, job in zip(commands, found, strict=True)
+        command if one.free_version is None else replace(command, **one._asdict())
+        for command, one in zip(commands, found, strict=True)
     ]

@@ -100,7 +100,7 @@ class SubmissionOperations(LedgerBase):
         command = self._build_submit(submission, precondition, traceparent)
         if not self._runtime.stored_keys.is_known_absent(command.tenant):
             (command,) = await self._add_external_jobs((command,))
-        result = await self._gate.execute_one(command)
+        result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
         receipt = build_receipt(command, result)
         if receipt is not None:
             return receipt
@@ -133,7 +133,8 @@ class SubmissionOperations(LedgerBase):
         with tracing.trace_submission(submission.type) as span:
             command = self._build_submit(submission, precondition, span.traceparent)
             (command,) = await self._add_external_jobs((command,))
-            receipt = await require_receipt(self._gate, command, await self._gate.execute_one(command))
+            result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
+            receipt = await require_receipt(self._gate, command, result)
             span.set_receipt(receipt)
             return receipt
 
@@ -180,7 +181,7 @@ class SubmissionOperations(LedgerBase):
             sent = await self._add_external_jobs(submits)
         except OnejobError as error:
             return [error] * len(submits)
-        return await self._gate.execute_each(sent)
+        return await self._gate.execute_each(sent, on_resend=self._renew_external_job)
 
     @list_options
     async def dry_run(
@@ -211,7 +212,7 @@ class SubmissionOperations(LedgerBase):
                 job_id=await check_job_visible(self._gate, caller, parse_job_id(job_id)),
                 actor=caller.actor,
                 retention_ms=self._runtime.retention_ms,
-                verb_key=build_verb_key(caller, idempotency_key),
+                verb_key=build_verb_key(idempotency_key),
             )
         )
         if isinstance(reply, Cancelled):

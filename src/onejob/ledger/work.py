@@ -219,7 +219,7 @@ class WorkOperations(LedgerBase):
             usage_id=usage_id(job.tenant, job.user),
             policy_id=policy_id(job.tenant, QUOTA_POLICY_NAME),
             retention_ms=self._runtime.retention_ms,
-            verb_key=build_verb_key(self._caller, idempotency_key),
+            verb_key=build_verb_key(idempotency_key),
         )
         return await self._execute_expecting(command, Resolved)
 

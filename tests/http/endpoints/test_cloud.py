@@ -359,7 +359,7 @@ async def test_a_store_error_is_no_success_and_reveals_no_location(
 ) -> None:
     async with run_cloud_service(durable_url) as service:
 
-        async def fails(command: Any) -> Any:
+        async def fails(command: Any, **_: Any) -> Any:
             return error
 
         monkeypatch.setattr(service.ledger._gate, "execute_one", fails)

@@ -117,7 +117,8 @@ function otherJob(one) {
     line(make("code", {}, one.otherJob)),
     one.paths?.length ? line("differs at ", make("code", {}, one.paths.join(", "))) : null,
     one.prevailingJob ? line(one.prevailingJob === one.otherJob ? "prevails: its id is smaller" : "this job prevails: its id is smaller") : null,
-    one.cancelCommand ? line(`to cancel the other one, at ${one.cancelAt}: `, make("code", {}, one.cancelCommand)) : null,
+    one.cancelCommand ? line(`to cancel the other one, at ${one.cancelAt}: `, make("code", {}, one.cancelCommand))
+      : one.prevailingJob && one.prevailingJob !== one.otherJob ? line("it was cancelled, failed, or is lost: the other one remains, so do not cancel that") : null,
   ];
 }
 
