@@ -210,7 +210,10 @@ class LiveKeyCount(Struct, frozen=True):
 
 
 class CountLiveKeys(Query[LiveKeyCount], frozen=True, kw_only=True):
-    """How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record."""
+    """How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record.
+
+    The ticks of schedules are left out: their identities do not depend on the settings of the ledger.
+    """
 
 
 class CountCommits(Query[int], frozen=True, kw_only=True):

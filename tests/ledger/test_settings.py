@@ -14,7 +14,7 @@ from onejob.clock import FakeClock
 from onejob.conformance.commands import WriteFacts
 from onejob.core.credentials import SetPolicy
 from onejob.core.facts import Kind, Record
-from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, record_id
+from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, SETTINGS_POLICY_NAME, SYSTEM_TENANT, record_id
 from onejob.core.ledger_settings import CLOSED_MS, SETTINGS_POLICY_ID, closed_settings, encode_settings
 from onejob.core.maintenance import Forget
 from onejob.core.replies import Reason
@@ -419,3 +419,12 @@ async def test_the_ledger_tells_who_changed_its_settings(queue: onejob.Ledger) -
     assert len(noted) == CHANGES_MAX
     assert (noted[-1].actor, noted[-1].settings) == (f"user:{CHANGES_MAX + 2}", f"window = {CHANGES_MAX + 2}h")
     assert noted[-1].version == noted[0].version + CHANGES_MAX - 1
+
+
+async def test_the_ticks_of_schedules_stand_in_no_way(queue: onejob.Ledger) -> None:
+    """Their keys belong to nobody, so a ledger with running schedules can change its owner."""
+    scheduler = queue.acting_as(tenant="default", user="local", actor=onejob.Actor.parse(SCHEDULE_ACTOR))
+    tick = Submission(type="report", idempotency_key="nightly@2026-11-17T02:00:00Z", scope=SCHEDULE_SCOPE)
+    first = await scheduler.submit_prepared(tick)
+    assert (await set_settings(queue, key_owner="user")).is_possible
+    assert (await scheduler.submit_prepared(tick)).job_id == first.job_id

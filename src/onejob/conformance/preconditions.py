@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from onejob.core.command import Precondition
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.facts import Kind
-from onejob.core.identity import SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id
+from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, SETTINGS_POLICY_NAME, SYSTEM_TENANT, policy_id
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.replies import Created, Maintained, PolicyFound, Reason, Refused
 from onejob.core.submit import Submit
@@ -177,6 +177,8 @@ class SettingsRules:
         last = await expect(world.engine, submit("b", tenant=OTHER, ttl_ms=2000), Created)
         await expect(world.engine, submit(""), Created)
         await world.engine.barrier(None)
+        tick = submit("nightly@2026-11-17T02:00:00Z", scope=SCHEDULE_SCOPE, actor=SCHEDULE_ACTOR)
+        await expect(world.engine, tick, Created)
         assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount(2, last.expires_at)]
         await world.advance(1001)
         assert (await world.engine.scan(CountLiveKeys())).items == [LiveKeyCount(1, last.expires_at)]

@@ -164,6 +164,19 @@ class QueryRules:
         for other in set(Kind) - {kind}:
             assert (await world.engine.scan(ListFacts(tenant=TENANT, kind=other))).items == []
 
+    @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
+    async def test_facts_of_all_tenants_are_listed_together(self, world: World, kind: Kind) -> None:
+        made = [_MAKERS[kind](n, tenant) for n in range(FEW) for tenant in (TENANT, OTHER)]
+        await store_facts(world.engine, [fact for fact in made if fact.tenant == TENANT])
+        await store_facts(world.engine, [fact for fact in made if fact.tenant == OTHER])
+        found: list[Fact] = []
+        more = True
+        while more:
+            after = found[-1].id if found else b""
+            page = await world.engine.scan(ListFacts(tenant=None, kind=kind, after=after, limit=2))
+            found, more = found + list(page.items), page.more
+        assert found == sorted(made, key=lambda fact: fact.id)
+
     async def test_attachments_are_paged_by_their_index(self, world: World) -> None:
         job, other = a_job(), a_job()
         indices = (0, 1, 7, 2**63 - 1, 2**63, 2**64 - 1)
