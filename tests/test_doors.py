@@ -187,6 +187,7 @@ async def test_a_service_is_not_told_that_users_own_the_keys_of_a_transaction(
     assert await submit_in_library(postgres_url) == made
 
 
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)  # relays use the library and the service, as above
 async def test_relays_and_a_service_make_one_job_of_a_row(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
