@@ -1,13 +1,17 @@
 """Submissions in a caller's transaction are made under the settings that the ledger has when they are stored."""
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 
 import onejob
+from onejob.core.identity import record_id
+from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
 from onejob.errors import Unavailable
 from onejob.inside import Inside
 from onejob.ledger import settings as ledger_settings
@@ -153,3 +157,42 @@ async def test_a_used_ledger_without_settings_gets_none_in_a_transaction(queue: 
     async with db.transaction():
         with pytest.raises(Unavailable, match="onejob settings"):
             await Inside().asyncpg(db).submit("t", idempotency_key="k")
+
+
+async def test_threads_that_share_one_inside_prove_the_settings_that_they_used(
+    queue: onejob.Ledger, postgres_url: str
+) -> None:
+    """Each transaction compares the identity that it stored with the settings that the ledger has in it."""
+    inside, is_over = Inside(user="ann"), threading.Event()
+
+    def submit(n: int) -> list[str | None]:
+        owners: list[str | None] = []
+        with psycopg.connect(postgres_url, autocommit=True) as db:
+            while not is_over.is_set():
+                key = f"k{n}-{len(owners)}"
+                try:
+                    with db.transaction():
+                        inside.psycopg(db).submit("t", idempotency_key=key)
+                        # No key stays live, so that the settings can be changed again.
+                        ((made,),) = db.execute("DELETE FROM record WHERE key = %s RETURNING id", (key,)).fetchall()
+                        ((body,),) = db.execute(
+                            "SELECT body FROM policy WHERE id = %s", (SETTINGS_POLICY_ID,)
+                        ).fetchall()
+                except Unavailable:
+                    continue
+                settings = decode_settings(body)
+                assert made == record_id("default", "t", key, "ann" if settings.owns_keys else "")
+                owners.append(settings.key_owner)
+        return owners
+
+    threads = [asyncio.to_thread(submit, n) for n in range(8)]
+    made = asyncio.gather(*threads)
+    try:
+        for n in range(6):
+            assert (await set_settings(queue, key_owner=("user", "tenant")[n % 2])).is_possible
+            await asyncio.sleep(0.05)
+    finally:
+        is_over.set()
+        owners = [owner for one in await made for owner in one]
+    assert {"user", "tenant"} <= set(owners)
+    assert len(await queue.jobs(limit=1000)) == min(len(owners), 1000)
