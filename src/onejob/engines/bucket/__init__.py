@@ -11,6 +11,9 @@ entry is put in the place of the commit's sync; then the replica is committed. T
    opens anew before it reads or writes; the age is judged by this machine's boot time and by the store's time, before a
    request and after its answer.
 5. A replica that fails after its entry was put is opened anew, and the reply stands.
+6. The last entry that a process of this machine has seen must be in the log, unless a snapshot covers it: otherwise answered
+   keys would be new, so it is refused by name, and no replica is discarded, which may be the last that knows them. This is
+   judged whenever a replica is opened, and every half minute.
 """
 
 import asyncio
@@ -55,7 +58,7 @@ from .replica import (
     BehindLog,
     BrokenLog,
     Decided,
-    LogState,
+    Mark,
     Payload,
     Replica,
     ReplicaFile,
@@ -94,6 +97,8 @@ _PAYLOADS_AT_ONCE: Final = 8
 _ATTEMPTS_MAX: Final = 10_000
 _VIEW_REPAIR_ENTRIES: Final = 256
 _KEEP_SECONDS: Final = 600.0
+_VERIFY_SECONDS: Final = 30.0
+_NO_MARK: Final = Mark(0, b"")
 _CURSOR_NAME: Final = "view/cursor"
 VIEW_CLOSE_SECONDS: Final = 2.0
 WINDOW_MS: Final = 30 * 86_400_000
@@ -175,6 +180,8 @@ class BucketEngine(EngineBase):
         self._must_reopen = True
         self._examines = examine  # use only what is in the bucket and verified, and write only when asked to
         self._must_discard = examine  # the file of the replica has failed, or is not trusted
+        self._marks: set[Mark] = set()  # what the log must have before the replica is opened again
+        self._verified = _NO_MARK  # the last entry when it was verified for the last time
         self._check: asyncio.Task[None] | None = None
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
         self._erased_at = 0  # the last purge whose bytes are known to be gone
@@ -205,6 +212,8 @@ class BucketEngine(EngineBase):
             await self._retry(lambda: prove_create_if_absent(self._objects, self._ids))
             ledger_id = await self._retry(lambda: read_or_create_ledger(self._objects))
             self.info = replace(self.info, ledger_id=ledger_id)
+            self._replica.ledger_id = ledger_id
+            self._marks.update(await self._run(self._replica.read_marks))
             async with self._lock:
                 await self._translate(self._ensure_current)
         except BaseException:
@@ -216,6 +225,7 @@ class BucketEngine(EngineBase):
             self._spawn(self._view.run())
             self._spawn(self._repair_view())
         self._spawn(self._keep_periodically())
+        self._spawn(self._verify_periodically())
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -430,6 +440,7 @@ class BucketEngine(EngineBase):
         except (apsw.Error, OSError) as error:
             log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
             self._must_reopen = self._must_discard = True
+            self._marks.add(Mark(entry.position, entry.digest))
             return ViewChanges([], [])
         if dropped:
             self._spawn(self._delete_quietly(dropped))
@@ -461,7 +472,8 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 await asyncio.sleep(next(pauses))
         if self._is_stale(proof):
-            self._must_reopen = True
+            # The entry may be the only one at its position, but not part of the history that others have gone on with.
+            self._must_reopen = self._must_discard = True
             raise Unknown("this process was stopped for more than an hour; retry with the same key")
 
     async def _put_payloads(self, payloads: Sequence[Payload]) -> None:
@@ -585,36 +597,56 @@ class BucketEngine(EngineBase):
         await self._retry(self._read_date)
         await self._run(self._replica.rollback)
         try:
-            await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
+            self._note_mark()  # before the replica is discarded
+            await self._run(partial(self._replica.open, discard=self._must_discard))
+            self._note_mark()
             self._must_discard = False
             await self._follow_from_snapshot()
             await self._follow_to_end()
         except BrokenLog as error:
-            await self._run(self._replica.reset)
-            raise StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}") from None
+            raise _broken_log(error) from None
+        self._marks.clear()
         self._must_reopen = False
+
+    def _note_mark(self) -> None:
+        state = self._replica.state
+        if state.position:
+            self._marks.add(Mark(state.position, state.digest))
 
     async def _follow_from_snapshot(self) -> None:
         snapshots = await self._retry(lambda: find_snapshots(self._objects))
+        newest = snapshots[-1].position if snapshots else 0
+        there = await self._refuse_lost_entries(newest)
         # Entries up to a snapshot may be deleted, those after the newest are not.
-        if await self._continues_log(self._replica.state, snapshots[-1].position if snapshots else 0):
+        position = self._replica.state.position
+        if position >= newest and (position in there or not position):
             return
         for snapshot in reversed(snapshots[-2:]):
             if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
                 await self._refuse_foreign_snapshot(snapshot)
                 return
-            log.warning("%s is damaged, the snapshot before it is used; %s", snapshot.name, RESTORE)
-        if snapshots:
-            raise StoreRefused(f"{' and '.join(one.name for one in snapshots[-2:])} cannot be read; {RESTORE}")
+            log.warning("%s is damaged and not used; %s", snapshot.name, RESTORE)
         await self._run(self._replica.reset)
+        await self._catch_up()
+        if self._replica.state.position < newest:
+            names = " and ".join(one.name for one in snapshots[-2:])
+            raise StoreRefused(f"{names} cannot be read, and the log is not complete without; {RESTORE}")
 
-    async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
-        if state.position == newest_snapshot == 0:
-            return True
-        if state.position < newest_snapshot:
-            return False
-        found = await self._get(log_name(state.position))
-        return found is not None and self._decode(state.position, found).digest == state.digest
+    async def _refuse_lost_entries(self, newest_snapshot: int) -> set[int]:
+        """Refuse a log that lacks what this machine has seen of it; returns the positions whose entries are still there."""
+        marks = sorted(self._marks)
+        found = await asyncio.gather(*(self._get(log_name(mark.position)) for mark in marks))
+        for mark, data in zip(marks, found, strict=True):
+            name = log_name(mark.position)
+            if data is None and mark.position > newest_snapshot:
+                raise StoreRefused(
+                    f"{name} is missing, which this machine has seen: answered keys would be new; {RESTORE}"
+                )
+            if data is not None and self._decode(mark.position, data).digest != mark.digest:
+                raise StoreRefused(
+                    f"{name} is another entry than this machine has seen there: answered keys would be new; {RESTORE}"
+                )
+        return {mark.position for mark, data in zip(marks, found, strict=True) if data is not None}
 
     async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
         """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
@@ -684,12 +716,9 @@ class BucketEngine(EngineBase):
             return await work(*args)
         except OnejobError:
             raise
-        except BrokenLog:
+        except BrokenLog as error:
             self._must_reopen = True
-            await self._run(self._replica.reset)
-            raise Unavailable(
-                "the local replica does not fit the log: nothing was done; it is made anew; retry"
-            ) from None
+            raise _broken_log(error) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True
             raise to_engine_error(self._replica, error) from error
@@ -745,6 +774,39 @@ class BucketEngine(EngineBase):
             if self._keeper.is_due(self._replica.state):
                 await self._keep()
 
+    async def _verify_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(_VERIFY_SECONDS)
+            try:
+                await self._verify_last_entry()
+            except (OnejobError, RequestFailed) as error:
+                log.warning("the last entry of %s could not be verified, will retry: %s", self._display, error)
+
+    async def _verify_last_entry(self) -> None:
+        """An entry is put without a look at the one before. So notice if that is gone, or if others have filled its place."""
+        state = self._replica.state
+        marks = {mark for mark in (Mark(state.position, state.digest), self._verified) if mark.position}
+        if self._must_reopen:
+            return
+        for mark in marks:
+            if not await self._is_in_log(mark):
+                log.error("%s is not what this process has seen there; it stops answering", log_name(mark.position))
+                self._marks |= marks
+                self._must_reopen = True  # which refuses it by name, until it is put back
+                return
+        self._verified = Mark(state.position, state.digest)
+
+    async def _is_in_log(self, mark: Mark) -> bool:
+        """True also if it may be deleted, because a snapshot covers it."""
+        found = await self._get(log_name(mark.position))
+        if found is None:
+            snapshots = await self._retry(lambda: find_snapshots(self._objects))
+            return bool(snapshots) and snapshots[-1].position >= mark.position
+        try:
+            return self._decode(mark.position, found).digest == mark.digest
+        except StoreRefused:  # damaged
+            return False
+
     async def _repair_view(self) -> None:
         """Write what lies after the cursor of the view and is not known to be written, then move the cursor."""
         try:
@@ -757,6 +819,10 @@ class BucketEngine(EngineBase):
                 await self._objects.put(_CURSOR_NAME, b"%d" % position)
         except (RequestFailed, apsw.Error, OSError) as error:
             log.warning("the view of %s could not be repaired, will retry: %s", self._display, error)
+
+
+def _broken_log(error: BrokenLog) -> StoreRefused:
+    return StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}")
 
 
 def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:

@@ -74,6 +74,13 @@ class LogState(NamedTuple):
     snapshot_at: int
 
 
+class Mark(NamedTuple):
+    """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
+
+    position: int
+    digest: bytes
+
+
 class Payload(NamedTuple):
     name: str
     digest: bytes
@@ -126,6 +133,11 @@ class ReplicaFile:
             f"{_SLOTS_MAX} processes use replicas in {root}; name another folder with replica= in the URL"
         )
 
+    def list_others(self) -> list[Path]:
+        """The replicas of other processes on the same bucket, whether they run or not."""
+        place = self.path.name.rpartition("-")[0]
+        return [path for path in self.path.parent.glob(f"{place}-*.db") if path != self.path and path.stat().st_size]
+
     def remove(self) -> None:
         for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):
@@ -161,20 +173,33 @@ class Replica:
     def now(self) -> int:
         return max(self._latest_ms(), self.state.at)
 
-    def open(self, ledger_id: str, *, discard: bool = False) -> None:
+    def open(self, *, discard: bool = False) -> None:
         """Open the file as it was left, or an empty one if it does not fit."""
         self.close()
-        self.ledger_id = ledger_id
         try:
             if self.path.exists() and self._boot and not discard:
                 self._connect()
                 row = self._fetch("SELECT boot_id, owner FROM replica")
                 assert self._store is not None
-                if tuple(row) == (self._boot, self._owner) and self._store.ledger.id == ledger_id:
+                if tuple(row) == (self._boot, self._owner) and self._store.ledger.id == self.ledger_id:
                     return
         except (apsw.Error, OSError, StoreRefused):
             pass  # it is made again below
         self.reset()
+
+    def read_marks(self) -> list[Mark]:
+        """How far the replicas of other processes on this machine have come. One that cannot be read says nothing."""
+        marks = []
+        for path in self._file.list_others():
+            with suppress(apsw.Error, OSError, StoreRefused):
+                db = schema.connect(str(path), synchronous="OFF")
+                try:
+                    ledger, row = schema.read_ledger(db), db.execute("SELECT boot_id, owner, digest FROM replica").get
+                finally:
+                    db.close()
+                if ledger.id == self.ledger_id and row[:2] == (self._boot, self._owner) and ledger.generation:
+                    marks.append(Mark(ledger.generation, row[2]))
+        return marks
 
     def reset(self) -> None:
         """Begin with an empty file, before the first entry."""
@@ -550,7 +575,7 @@ class BehindLog(Exception):
 
 
 class BrokenLog(Exception):
-    """An entry does not continue what the replica has: the replica is discarded, or the log is damaged."""
+    """An entry does not continue what the replica has: the log is damaged, or was put back."""
 
 
 def to_engine_error(replica: Replica, error: Exception) -> Exception:
