@@ -278,6 +278,23 @@ async def _count_jobs(url: str) -> int:
         await engine.aclose()
 
 
+async def test_the_commits_that_an_engine_has_seen_are_counted_for_gates(
+    tmp_path: Path, clock: FakeClock, store: MemoryObjects
+) -> None:
+    """Whether it made them, read them or found them in its replica: gates refuse a bucket that has fewer."""
+    engine, other = await open_bucket(store, tmp_path, clock), await open_bucket(store, tmp_path, clock)
+    assert engine.info.generation == 0
+    await expect(engine, submit("a", ttl_ms=DAY_MS), Created)
+    assert (engine.info.generation, other.info.generation) == (1, 0)
+    await expect(other, submit("a", ttl_ms=DAY_MS), Replayed)
+    assert other.info.generation == 1
+    await engine.aclose()
+    await other.aclose()
+    engine = await open_bucket(store, tmp_path, clock)
+    assert engine.info.generation == 1
+    await engine.aclose()
+
+
 async def test_a_key_is_remembered_for_thirty_days_unless_somebody_says_otherwise(tmp_path: Path) -> None:
     async with onejob.open(f"file://{tmp_path}") as queue:
         plain = await queue.submit("charge", idempotency_key="a")

@@ -35,7 +35,7 @@ from onejob.engines.bucket.url import ViewMode
 from onejob.errors import Outdated, StoreRefused, Unknown
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
-from tests.support.object_stores import MemoryObjects, WrappedObjects
+from tests.support.object_stores import DyingObjects, MemoryObjects, WrappedObjects
 
 DAY_MS: Final = 86_400_000
 KEYS: Final = ("a", "b", "c")
@@ -273,11 +273,12 @@ async def test_a_log_that_lacks_what_the_replica_has_seen_is_refused_and_the_rep
     path = engine._replica.path
     await engine.aclose()
     kept = path.read_bytes()
-    for changes, text in (
+    cases: list[tuple[dict[str, bytes | None], str]] = [
         ({log_name(3): None}, f"{log_name(3)} is missing, which this machine has seen"),
         ({log_name(2): None, log_name(3): None}, f"{log_name(3)} is missing, which this machine has seen"),
         ({log_name(n): fork.objects[log_name(n)][0] for n in (1, 2, 3)}, f"{log_name(3)} is another entry"),
-    ):
+    ]
+    for changes, text in cases:
         for _ in range(2):  # the refusal destroys no evidence
             with pytest.raises(StoreRefused, match=text):
                 await open_bucket(bucket.with_objects(changes), tmp_path / "shared", bucket.clock)
@@ -496,3 +497,162 @@ def test_doctor_names_every_damaged_object_that_opening_does_not_need(tmp_path: 
     assert f"{log_name(1)} is damaged" in findings[0].found
     assert f"{payload.relative_to(root)} is missing" in findings[0].found
     assert log_name(2) not in findings[0].found  # it is in a snapshot
+
+
+def write_keys(url: str, keys: str) -> None:
+    async def work() -> None:
+        engine = await BucketEngine.open(url)
+        for key in keys:
+            await expect(engine, submit(key, ttl_ms=DAY_MS), Created)
+        await engine._view.write_all_pending()
+        await engine.aclose()
+
+    asyncio.run(work())
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.glob("**/*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("evidence", ["view", "cursor", "replica"])
+def test_doctor_changes_nothing_where_something_tells_of_lost_entries(
+    tmp_path: Path, run: CommandRunner, clean_environment: None, evidence: str
+) -> None:
+    root, replicas = tmp_path / "bucket", tmp_path / "replicas"
+    url = f"file://{root}?replica={replicas}{'&view=off' if evidence == 'replica' else ''}"
+    write_keys(url, "abcde")
+    for position in (4, 5):
+        (root / log_name(position)).unlink()
+    if evidence != "replica":
+        for path in replicas.glob("*.db*"):
+            path.unlink()
+    if evidence == "cursor":
+        for path in root.glob("tenants/**/*.json"):
+            path.unlink()
+        (root / "view").mkdir(exist_ok=True)
+        (root / "view/cursor").write_bytes(b"5")
+    before = files_of(root), files_of(replicas)
+    result = run("doctor", "--engine", url)
+    assert result.code == 1
+    assert log_name(5 if evidence == "replica" else 4) in result.out
+    assert (files_of(root), files_of(replicas)) == before
+
+
+def test_doctor_of_a_prefix_without_a_ledger_says_so_and_writes_nothing(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "mistyped"):
+        result = run("doctor", "--engine", f"file://{tmp_path / name}?replica={tmp_path / 'replicas'}")
+        assert result.code == 1
+        assert f"there is no ledger at file://{tmp_path / name}" in result.out
+    assert [path for path in tmp_path.glob("**/*") if path.is_file()] == []
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_the_loss_of_a_bucket_is_accepted_as_a_new_ledger(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path}"
+    on_bucket = run.with_arguments("--engine", url)
+    kept = on_bucket("submit", "charge", "--key", "kept", "--json").json["job"]["id"]
+    older = set(root.glob("log/*"))
+    assert on_bucket("submit", "charge", "--key", "lost").code == 0
+    lost = set(root.glob("log/*")) - older
+    for path in lost:
+        path.unlink()
+    refused = on_bucket("submit", "charge", "--key", "lost")
+    assert refused.code
+    assert "onejob restore --accept-loss" in refused.err
+    accepted = on_bucket("restore", "--accept-loss")
+    assert accepted.code == 0
+    assert f"{len(lost)} acknowledged commits are not in it" in accepted.out
+    assert "restart the managers, gates and services" in accepted.out
+    assert on_bucket("doctor").code == 0
+    assert on_bucket("submit", "charge", "--key", "kept", "--json").json["job"]["id"] == kept
+    assert on_bucket("submit", "charge", "--key", "lost").out.startswith("created")
+    assert on_bucket("restore", "--accept-loss", "--json").json["commitsLost"] == 0
+    assert on_bucket("submit", "charge", "--key", "lost").out.startswith("replayed")
+    assert on_bucket("doctor").code == 0
+
+
+async def accept_loss(objects: MemoryObjects, folder: Path, clock: FakeClock) -> str:
+    file = ReplicaFile(str(folder), "test", temporary=True)
+    engine = BucketEngine(objects, file, clock=clock, examine=True, accepts_loss=True)
+    try:
+        await engine.start()
+        return (await engine.accept_loss()).summary.ledger_id
+    finally:
+        await engine.aclose()
+
+
+async def test_whoever_has_served_the_old_ledger_refuses_the_new_one_until_it_is_restarted(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="a")
+    store = bucket.with_objects({})
+    ahead, idle, reader = [
+        await open_bucket(store, tmp_path / name, bucket.clock, view=ViewMode.OFF)
+        for name in ("ahead", "idle", "reader")
+    ]
+    old = ahead.info.ledger_id
+    await expect(ahead, submit("lost", ttl_ms=DAY_MS), Created)
+    del store.objects[log_name(4)]
+    new = await accept_loss(store, tmp_path / "idle", bucket.clock)
+    assert new != old
+    for engine in (idle, reader):
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match=f"{log_name(4)} begins another ledger"):
+                await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    await ahead._verify_last_entry()
+    with pytest.raises(StoreRefused, match=f"{log_name(4)} is another entry"):
+        await ahead.execute([submit("new", ttl_ms=DAY_MS)])
+    for engine in (ahead, idle, reader):
+        await engine.aclose()
+    for name in ("ahead", "idle", "reader", "nobody"):
+        engine = await open_bucket(store, tmp_path / name, bucket.clock)
+        assert engine.info.ledger_id == new
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine._keeper.keep(engine._lock, force=True)
+        await engine.aclose()
+
+
+async def test_an_accepted_loss_that_is_put_back_too_is_refused(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({log_name(3): None})
+    await accept_loss(store, tmp_path / "b", bucket.clock)
+    await (await open_bucket(store, tmp_path / "b", bucket.clock)).aclose()
+    with pytest.raises(StoreRefused, match=f"{LEDGER_NAME} does not name the ledger"):
+        await open_bucket(bucket.with_objects({log_name(3): None}), tmp_path / "b", bucket.clock)
+
+
+async def test_accepting_a_loss_may_die_after_any_request_and_be_repeated(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    for requests in range(1, 60):
+        store = bucket.with_objects({log_name(3): None})
+        dying = DyingObjects(store, requests)
+        file = ReplicaFile(str(tmp_path / "a"), "test", temporary=True)
+        engine = BucketEngine(dying, file, clock=bucket.clock, examine=True, accepts_loss=True)
+
+        async def work(engine: BucketEngine = engine) -> None:
+            await engine.start()
+            await engine.accept_loss()
+
+        working, dead = asyncio.ensure_future(work()), asyncio.ensure_future(dying.died.wait())
+        await asyncio.wait({working, dead}, return_when=asyncio.FIRST_COMPLETED)
+        is_done = working.done() and not dead.done()
+        for task in (working, dead):
+            task.cancel()
+        await asyncio.wait({working, dead})
+        await engine.aclose()
+        if log_name(3) in store.objects and b"earlier" not in store.objects[LEDGER_NAME][0]:
+            with pytest.raises(StoreRefused, match="was not finished"):
+                await open_bucket(store, tmp_path / "b", bucket.clock)
+        new = await accept_loss(store, tmp_path / "a", bucket.clock)
+        again = await open_bucket(store, tmp_path / str(requests), bucket.clock)
+        assert again.info.ledger_id == new
+        await expect(again, submit("b", input=SMALL_PAYLOAD, ttl_ms=30 * DAY_MS), Replayed)
+        await again.aclose()
+        if is_done:
+            assert requests > 8
+            return
+    raise AssertionError("it takes more requests than this test knows")

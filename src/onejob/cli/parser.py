@@ -749,7 +749,7 @@ def _add_backup_commands(commands: Subparsers) -> None:
     restore.add_argument(
         "--accept-loss",
         action="store_true",
-        help="instead of a FILE: serve a store that lacks acknowledged commits as it is, as a new ledger",
+        help="instead of a FILE: serve a store or bucket that lacks acknowledged commits as it is, as a new ledger",
     )
     for command in (backup, restore):
         target = command.add_argument_group(TARGET_GROUP)
