@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 import pytest
 from msgspec import json, msgpack
 
+import onejob
 from onejob.cli.doctor import check_bucket
 from onejob.cli.findings import CheckStatus
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect, list_facts, read_attachments
 from onejob.core.facts import Kind
+from onejob.core.identity import format_job_id
 from onejob.core.replies import Created, Replayed
 from onejob.engines.bucket import BucketEngine
 from onejob.engines.bucket.log import (
@@ -33,6 +35,7 @@ from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
 from onejob.errors import Outdated, StoreRefused, Unknown
+from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
 from tests.support.object_stores import DyingObjects, MemoryObjects, WrappedObjects
@@ -442,6 +445,28 @@ async def test_formats_of_other_programs_are_refused_by_name(tmp_path: Path) -> 
     ):
         with pytest.raises(error, match=f"{name} .*{words}"):
             await open_bucket(bucket.with_objects({name: data}), tmp_path / "b", bucket.clock)
+
+
+async def test_a_job_whose_input_is_damaged_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "bucket"
+    async with onejob.open(f"file://{root}?replica={tmp_path}") as queue:
+        receipts = [await queue.submit("t", "x" * 100, idempotency_key=str(n)) for n in range(4)]
+        ids = [receipt.job_id for receipt in receipts]
+        for n in (0, 2):
+            (payload,) = root.glob(f"payload/{ids[n]}/input-*")
+            payload.write_bytes(flipped(payload.read_bytes(), 9))
+        claims = Claims(queue.runtime.gate, queue.runtime.ids)
+        request = ClaimRequest(types=("t",), holder=bytes(16), lease_ms=60_000, tenant="default")
+        assert [format_job_id(one.job.id) for one in await claims.claim(request)] == [ids[1]]
+        jobs, inputs = await claims.find_candidates(request, 3)
+        assert [format_job_id(job.id) for job in jobs] == [ids[3]]
+        assert list(inputs) == [jobs[0].id]
+        assert [format_job_id(one.job.id) for one in await claims.claim(request)] == [ids[3]]
+        assert await claims.claim(request) == []
+        claims.close()
+    for n in (0, 2):
+        assert f"job {ids[n]} cannot be claimed" in caplog.text
+        assert f"payload/{ids[n]}/input-0-" in caplog.text
 
 
 async def fill_folder(url: str) -> str:
