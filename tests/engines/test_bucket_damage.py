@@ -27,6 +27,7 @@ from onejob.engines.bucket.log import (
     LogEntry,
     decode_entry,
     encode_entry,
+    find_damaged_entries,
     log_name,
     read_or_create_ledger,
 )
@@ -681,3 +682,39 @@ async def test_accepting_a_loss_may_die_after_any_request_and_be_repeated(tmp_pa
             assert requests > 8
             return
     raise AssertionError("it takes more requests than this test knows")
+
+
+def test_doctor_makes_the_view_from_the_bucket_and_not_from_a_replica(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path / 'replicas'}"
+    write_keys(url, "ab")
+
+    async def change_replica() -> None:
+        engine = await BucketEngine.open(url)
+        engine._replica._writer().db.execute("UPDATE job SET type = 'forged'")
+        await engine.aclose()
+
+    asyncio.run(change_replica())
+    before = files_of(root)
+    examined = run("doctor", "--engine", url)
+    assert examined.code == 0
+    assert "all 4 readable objects are as the log says" in examined.out
+    assert files_of(root) == before
+
+
+async def test_gaps_in_the_log_are_named_unless_a_snapshot_covers_them(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    (ledger_id,) = await read_or_create_ledger(bucket.with_objects({}))
+    for missing, covered, found in (
+        ((), 0, []),
+        ((1,), 0, [f"{log_name(1)} is missing (1 entries in a row)"]),
+        ((1, 2), 0, [f"{log_name(1)} is missing (2 entries in a row)"]),
+        ((2,), 0, [f"{log_name(2)} is missing (1 entries in a row)"]),
+        ((1, 2), 1, [f"{log_name(2)} is missing (1 entries in a row)"]),
+        ((1, 2), 2, []),
+    ):
+        store = bucket.with_objects({log_name(n): None for n in missing})
+        names = [log_name(n) for n in (1, 2, 3) if n not in missing]
+        assert await find_damaged_entries(names, store.get, ledger_id, covered) == found
