@@ -166,6 +166,7 @@ class BucketEngine(EngineBase):
     _date = 0  # the last that the store told
     _verified = Mark(0, b"")  # the last entry when it was verified for the last time
     _erased_at = 0  # the last purge whose bytes are known to be gone
+    _has_marks = False  # those of other processes are read
     _closed = False
 
     def __init__(
@@ -236,8 +237,6 @@ class BucketEngine(EngineBase):
                 raise _no_ledger(self._display)
             await self._retry(lambda: prove_create_if_absent(self._objects, self._ids))
             self._serve_ledger(await self._retry(lambda: read_or_create_ledger(self._objects)))
-            if not self._accepts_loss:
-                self._marks.update(await self._run(self._replica.read_marks))
             async with self._lock:
                 await self._translate(self._ensure_current)
         except BaseException:
@@ -676,7 +675,7 @@ class BucketEngine(EngineBase):
         await self._run(self._replica.rollback)
         try:
             self._note_mark()  # before the replica is discarded
-            await self._run(partial(self._replica.open, discard=self._must_discard))
+            await self._run(self._open_replica)
             self._note_mark()
             self._must_discard = False
             await self._follow_from_snapshot()
@@ -686,6 +685,13 @@ class BucketEngine(EngineBase):
         self._marks.clear()
         self._note_generation(self._replica.state.position)
         self._must_reopen = False
+
+    def _open_replica(self) -> None:
+        """In the thread of the replica."""
+        if not self._has_marks and not self._accepts_loss:
+            self._marks.update(self._replica.read_marks())
+            self._has_marks = True
+        self._replica.open(discard=self._must_discard)
 
     def _note_mark(self) -> None:
         state = self._replica.state

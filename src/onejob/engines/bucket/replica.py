@@ -149,7 +149,8 @@ class ReplicaFile:
 
     def list_others(self) -> list[Path]:
         """The replicas of other processes on the same bucket, whether they run or not."""
-        found = self.pattern.parent.glob(self.pattern.name)
+        begin, end = self.pattern.name.split("*")
+        found = [self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)]
         return [path for path in found if path != self.path and path.stat().st_size]
 
     @property
