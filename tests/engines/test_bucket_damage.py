@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 import pytest
 from msgspec import json, msgpack
 
+import onejob
 from onejob.cli.doctor import check_bucket
 from onejob.cli.findings import CheckStatus
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect, list_facts, read_attachments
 from onejob.core.facts import Kind
+from onejob.core.identity import format_job_id
 from onejob.core.replies import Created, Replayed
 from onejob.engines.bucket import BucketEngine
 from onejob.engines.bucket.log import (
@@ -25,6 +27,7 @@ from onejob.engines.bucket.log import (
     LogEntry,
     decode_entry,
     encode_entry,
+    find_damaged_entries,
     log_name,
     read_or_create_ledger,
 )
@@ -32,10 +35,11 @@ from onejob.engines.bucket.objects import RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
-from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
+from onejob.errors import Outdated, StoreRefused, Unknown
+from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
-from tests.support.object_stores import MemoryObjects, WrappedObjects
+from tests.support.object_stores import DyingObjects, MemoryObjects, WrappedObjects
 
 DAY_MS: Final = 86_400_000
 KEYS: Final = ("a", "b", "c")
@@ -265,16 +269,111 @@ async def test_a_snapshot_of_another_history_is_refused_by_name(tmp_path: Path) 
     assert not await check_answers(bucket, store, tmp_path / "b", log_name(4))
 
 
-async def test_a_replica_of_another_or_an_older_history_is_made_again(tmp_path: Path) -> None:
+async def test_a_log_that_lacks_what_the_replica_has_seen_is_refused_and_the_replica_is_kept(tmp_path: Path) -> None:
+    """The newest entries were removed, or an older copy was put back and has grown since."""
     bucket = await make_bucket(tmp_path)
     fork = await make_fork(bucket, tmp_path)
-    for made_of, then in ((fork, bucket), (bucket, fork)):
-        engine = await open_bucket(made_of.with_objects({}), tmp_path / "shared", bucket.clock)
-        await engine.aclose()
-        store = then.with_objects({log_name(3): None})
-        engine = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
-        assert {job.id for job in await list_facts(engine, Kind.JOB)} == {then.jobs["a"], then.jobs["b"]}
-        await engine.aclose()
+    engine = await open_bucket(bucket.with_objects({}), tmp_path / "shared", bucket.clock)
+    path = engine._replica.path
+    await engine.aclose()
+    kept = path.read_bytes()
+    cases: list[tuple[dict[str, bytes | None], str]] = [
+        ({log_name(3): None}, f"{log_name(3)} is missing, which this machine has seen"),
+        ({log_name(2): None, log_name(3): None}, f"{log_name(3)} is missing, which this machine has seen"),
+        ({log_name(n): fork.objects[log_name(n)][0] for n in (1, 2, 3)}, f"{log_name(3)} is another entry"),
+    ]
+    for changes, text in cases:
+        for _ in range(2):  # the refusal destroys no evidence
+            with pytest.raises(StoreRefused, match=text):
+                await open_bucket(bucket.with_objects(changes), tmp_path / "shared", bucket.clock)
+            assert path.read_bytes() == kept
+    engine = await open_bucket(bucket.with_objects({}), tmp_path / "shared", bucket.clock)  # it was put back
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine.aclose()
+
+
+async def test_the_replicas_of_all_processes_of_a_machine_are_asked(tmp_path: Path) -> None:
+    """The one that is opened may be of a process that had seen less."""
+    bucket = await make_bucket(tmp_path)
+    behind = await open_bucket(bucket.with_objects({log_name(3): None}), tmp_path / "shared", bucket.clock)
+    newest = await open_bucket(bucket.with_objects({}), tmp_path / "shared", bucket.clock)
+    await behind.aclose()
+    with pytest.raises(StoreRefused, match=f"{log_name(3)} is missing"):
+        await open_bucket(bucket.with_objects({log_name(3): None}), tmp_path / "shared", bucket.clock)
+    await newest.aclose()
+    with pytest.raises(StoreRefused, match=f"{log_name(3)} is missing"):
+        await open_bucket(bucket.with_objects({log_name(3): None}), tmp_path / "shared", bucket.clock)
+
+
+async def test_an_older_copy_of_the_log_under_a_running_process_is_refused_by_it(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    running = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    older = {name: stored for name, stored in store.objects.items() if name not in (log_name(2), log_name(3))}
+    store.objects = dict(older)
+    other = await open_bucket(store, tmp_path / "other", bucket.clock, view=ViewMode.OFF)
+    for key in ("d", "e", "f"):
+        await expect(other, submit(key, ttl_ms=DAY_MS), Created)
+    with pytest.raises(StoreRefused, match=f"{log_name(4)} does not continue {log_name(3)}"):
+        await running.execute([submit("e", ttl_ms=DAY_MS)])
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=f"{log_name(3)} is another entry than this machine has seen"):
+            await running.execute([submit("e", ttl_ms=DAY_MS)])
+    store.objects = {**bucket.objects}
+    await expect(running, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await running.aclose()
+    await other.aclose()
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "damaged"])
+async def test_a_running_process_looks_now_and_then_whether_its_last_entry_is_still_there(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would tell the process that wrote it, while its slot is empty or others fill it."""
+    monkeypatch.setattr("onejob.engines.bucket._VERIFY_SECONDS", 0.01)
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    whole = store.objects.pop(log_name(3))
+    if change != "removed":
+        store.objects[log_name(3)] = fork.objects[log_name(3)] if change == "replaced" else (whole[0][:-1], 0)
+    async with asyncio.timeout(10):
+        while not engine._must_reopen:
+            await asyncio.sleep(0.01)
+    with pytest.raises(StoreRefused, match=log_name(3)):
+        await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    store.objects[log_name(3)] = whole
+    await expect(engine, submit("new", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+
+
+async def test_a_running_process_notices_that_an_entry_was_replaced_before_it_went_on(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    await engine._verify_last_entry()
+    store.objects[log_name(3)] = fork.objects[log_name(3)]
+    await expect(engine, submit("new", ttl_ms=DAY_MS), Created)
+    await engine._verify_last_entry()
+    with pytest.raises(StoreRefused, match=log_name(3)):
+        await engine.execute([submit("newer", ttl_ms=DAY_MS)])
+    await engine.aclose()
+
+
+async def test_a_last_entry_that_a_snapshot_covers_may_be_gone(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="c")
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    for n in (1, 2, 3):
+        del store.objects[log_name(n)]
+    await engine._verify_last_entry()
+    assert not engine._must_reopen
+    await engine.aclose()
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine.aclose()
 
 
 async def test_a_log_that_is_replaced_under_a_running_process_is_not_believed(tmp_path: Path) -> None:
@@ -283,11 +382,20 @@ async def test_a_log_that_is_replaced_under_a_running_process_is_not_believed(tm
     store = bucket.with_objects({log_name(3): None})
     engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
     store.objects[log_name(3)] = fork.objects[log_name(3)]
-    with pytest.raises(Unavailable, match="does not fit the log"):
-        await engine.execute([submit("new", ttl_ms=DAY_MS)])
-    with pytest.raises(StoreRefused, match=f"{log_name(3)} does not continue {log_name(2)}"):
-        await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=f"{log_name(3)} does not continue {log_name(2)}"):
+            await engine.execute([submit("new", ttl_ms=DAY_MS)])
     await engine.aclose()
+
+
+@pytest.mark.parametrize("key", ["ac", "bc"])
+async def test_a_complete_log_needs_no_snapshot(tmp_path: Path, key: str) -> None:
+    bucket = await make_bucket(tmp_path, snapshots=key)
+    damaged: dict[str, bytes | None] = {name: b"damaged" for name in bucket.objects if name.startswith("snap/")}
+    assert await check_answers(bucket, bucket.with_objects(damaged), tmp_path / "b", "nothing")
+    for n in (1, 2, 3):
+        incomplete = bucket.with_objects({**damaged, log_name(n): None})
+        assert not await check_answers(bucket, incomplete, tmp_path / "b", max(damaged) if n == 3 else "")
 
 
 class DamagedNext(WrappedObjects):
@@ -338,6 +446,28 @@ async def test_formats_of_other_programs_are_refused_by_name(tmp_path: Path) -> 
     ):
         with pytest.raises(error, match=f"{name} .*{words}"):
             await open_bucket(bucket.with_objects({name: data}), tmp_path / "b", bucket.clock)
+
+
+async def test_a_job_whose_input_is_damaged_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "bucket"
+    async with onejob.open(f"file://{root}?replica={tmp_path}") as queue:
+        receipts = [await queue.submit("t", "x" * 100, idempotency_key=str(n)) for n in range(4)]
+        ids = [receipt.job_id for receipt in receipts]
+        for n in (0, 2):
+            (payload,) = root.glob(f"payload/{ids[n]}/input-*")
+            payload.write_bytes(flipped(payload.read_bytes(), 9))
+        claims = Claims(queue.runtime.gate, queue.runtime.ids)
+        request = ClaimRequest(types=("t",), holder=bytes(16), lease_ms=60_000, tenant="default")
+        assert [format_job_id(one.job.id) for one in await claims.claim(request)] == [ids[1]]
+        jobs, inputs = await claims.find_candidates(request, 3)
+        assert [format_job_id(job.id) for job in jobs] == [ids[3]]
+        assert list(inputs) == [jobs[0].id]
+        assert [format_job_id(one.job.id) for one in await claims.claim(request)] == [ids[3]]
+        assert await claims.claim(request) == []
+        claims.close()
+    for n in (0, 2):
+        assert f"job {ids[n]} cannot be claimed" in caplog.text
+        assert f"payload/{ids[n]}/input-0-" in caplog.text
 
 
 async def fill_folder(url: str) -> str:
@@ -393,3 +523,198 @@ def test_doctor_names_every_damaged_object_that_opening_does_not_need(tmp_path: 
     assert f"{log_name(1)} is damaged" in findings[0].found
     assert f"{payload.relative_to(root)} is missing" in findings[0].found
     assert log_name(2) not in findings[0].found  # it is in a snapshot
+
+
+def write_keys(url: str, keys: str) -> None:
+    async def work() -> None:
+        engine = await BucketEngine.open(url)
+        for key in keys:
+            await expect(engine, submit(key, ttl_ms=DAY_MS), Created)
+        await engine._view.write_all_pending()
+        await engine.aclose()
+
+    asyncio.run(work())
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.glob("**/*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("evidence", ["view", "cursor", "replica"])
+def test_doctor_changes_nothing_where_something_tells_of_lost_entries(
+    tmp_path: Path, run: CommandRunner, clean_environment: None, evidence: str
+) -> None:
+    root, replicas = tmp_path / "bucket", tmp_path / "replicas"
+    url = f"file://{root}?replica={replicas}{'&view=off' if evidence == 'replica' else ''}"
+    write_keys(url, "abcde")
+    for position in (4, 5):
+        (root / log_name(position)).unlink()
+    if evidence != "replica":
+        for path in replicas.glob("*.db*"):
+            path.unlink()
+    if evidence == "cursor":
+        for path in root.glob("tenants/**/*.json"):
+            path.unlink()
+        (root / "view").mkdir(exist_ok=True)
+        (root / "view/cursor").write_bytes(b"5")
+    before = files_of(root), files_of(replicas)
+    result = run("doctor", "--engine", url)
+    assert result.code == 1
+    assert log_name(5 if evidence == "replica" else 4) in result.out
+    assert (files_of(root), files_of(replicas)) == before
+
+
+def test_doctor_of_a_prefix_without_a_ledger_says_so_and_writes_nothing(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "mistyped"):
+        result = run("doctor", "--engine", f"file://{tmp_path / name}?replica={tmp_path / 'replicas'}")
+        assert result.code == 1
+        assert f"there is no ledger at file://{tmp_path / name}" in result.out
+    assert [path for path in tmp_path.glob("**/*") if path.is_file()] == []
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_the_loss_of_a_bucket_is_accepted_as_a_new_ledger(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path}"
+    on_bucket = run.with_arguments("--engine", url)
+    kept = on_bucket("submit", "charge", "--key", "kept", "--json").json["job"]["id"]
+    older = set(root.glob("log/*"))
+    assert on_bucket("submit", "charge", "--key", "lost").code == 0
+    lost = set(root.glob("log/*")) - older
+    for path in lost:
+        path.unlink()
+    refused = on_bucket("submit", "charge", "--key", "lost")
+    assert refused.code
+    assert "onejob restore --accept-loss" in refused.err
+    accepted = on_bucket("restore", "--accept-loss")
+    assert accepted.code == 0
+    assert f"{len(lost)} acknowledged commits are not in it" in accepted.out
+    assert "restart the managers, gates and services" in accepted.out
+    assert on_bucket("doctor").code == 0
+    assert on_bucket("submit", "charge", "--key", "kept", "--json").json["job"]["id"] == kept
+    assert on_bucket("submit", "charge", "--key", "lost").out.startswith("created")
+    assert on_bucket("restore", "--accept-loss", "--json").json["commitsLost"] == 0
+    assert on_bucket("submit", "charge", "--key", "lost").out.startswith("replayed")
+    assert on_bucket("doctor").code == 0
+
+
+async def accept_loss(objects: MemoryObjects, folder: Path, clock: FakeClock) -> str:
+    file = ReplicaFile(str(folder), "test", temporary=True)
+    engine = BucketEngine(objects, file, clock=clock, examine=True, accepts_loss=True)
+    try:
+        await engine.start()
+        return (await engine.accept_loss()).summary.ledger_id
+    finally:
+        await engine.aclose()
+
+
+async def test_whoever_has_served_the_old_ledger_refuses_the_new_one_until_it_is_restarted(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="a")
+    store = bucket.with_objects({})
+    ahead, idle, reader = [
+        await open_bucket(store, tmp_path / name, bucket.clock, view=ViewMode.OFF)
+        for name in ("ahead", "idle", "reader")
+    ]
+    old = ahead.info.ledger_id
+    await expect(ahead, submit("lost", ttl_ms=DAY_MS), Created)
+    del store.objects[log_name(4)]
+    new = await accept_loss(store, tmp_path / "idle", bucket.clock)
+    assert new != old
+    for engine in (idle, reader):
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match=f"{log_name(4)} begins another ledger"):
+                await engine.execute([submit("new", ttl_ms=DAY_MS)])
+    await ahead._verify_last_entry()
+    with pytest.raises(StoreRefused, match=f"{log_name(4)} is another entry"):
+        await ahead.execute([submit("new", ttl_ms=DAY_MS)])
+    for engine in (ahead, idle, reader):
+        await engine.aclose()
+    for name in ("ahead", "idle", "reader", "nobody"):
+        engine = await open_bucket(store, tmp_path / name, bucket.clock)
+        assert engine.info.ledger_id == new
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine._keeper.keep(engine._lock, force=True)
+        await engine.aclose()
+
+
+async def test_an_accepted_loss_that_is_put_back_too_is_refused(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({log_name(3): None})
+    await accept_loss(store, tmp_path / "b", bucket.clock)
+    await (await open_bucket(store, tmp_path / "b", bucket.clock)).aclose()
+    with pytest.raises(StoreRefused, match=f"{LEDGER_NAME} does not name the ledger"):
+        await open_bucket(bucket.with_objects({log_name(3): None}), tmp_path / "b", bucket.clock)
+
+
+async def test_accepting_a_loss_may_die_after_any_request_and_be_repeated(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    for requests in range(1, 60):
+        store = bucket.with_objects({log_name(3): None})
+        dying = DyingObjects(store, requests)
+        file = ReplicaFile(str(tmp_path / "a"), "test", temporary=True)
+        engine = BucketEngine(dying, file, clock=bucket.clock, examine=True, accepts_loss=True)
+
+        async def work(engine: BucketEngine = engine) -> None:
+            await engine.start()
+            await engine.accept_loss()
+
+        working, dead = asyncio.ensure_future(work()), asyncio.ensure_future(dying.died.wait())
+        await asyncio.wait({working, dead}, return_when=asyncio.FIRST_COMPLETED)
+        is_done = working.done() and not dead.done()
+        for task in (working, dead):
+            task.cancel()
+        await asyncio.wait({working, dead})
+        await engine.aclose()
+        if log_name(3) in store.objects and b"earlier" not in store.objects[LEDGER_NAME][0]:
+            with pytest.raises(StoreRefused, match="was not finished"):
+                await open_bucket(store, tmp_path / "b", bucket.clock)
+        new = await accept_loss(store, tmp_path / "a", bucket.clock)
+        again = await open_bucket(store, tmp_path / str(requests), bucket.clock)
+        assert again.info.ledger_id == new
+        await expect(again, submit("b", input=SMALL_PAYLOAD, ttl_ms=30 * DAY_MS), Replayed)
+        await again.aclose()
+        if is_done:
+            assert requests > 8
+            return
+    raise AssertionError("it takes more requests than this test knows")
+
+
+def test_doctor_makes_the_view_from_the_bucket_and_not_from_a_replica(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path / 'replicas'}"
+    write_keys(url, "ab")
+
+    async def change_replica() -> None:
+        engine = await BucketEngine.open(url)
+        engine._replica._writer().db.execute("UPDATE job SET type = 'forged'")
+        await engine.aclose()
+
+    asyncio.run(change_replica())
+    before = files_of(root)
+    examined = run("doctor", "--engine", url)
+    assert examined.code == 0
+    assert "all 4 readable objects are as the log says" in examined.out
+    assert files_of(root) == before
+
+
+async def test_gaps_in_the_log_are_named_unless_a_snapshot_covers_them(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    (ledger_id,) = await read_or_create_ledger(bucket.with_objects({}))
+    for missing, covered, found in (
+        ((), 0, []),
+        ((1,), 0, [f"{log_name(1)} is missing (1 entries in a row)"]),
+        ((1, 2), 0, [f"{log_name(1)} is missing (2 entries in a row)"]),
+        ((2,), 0, [f"{log_name(2)} is missing (1 entries in a row)"]),
+        ((1, 2), 1, [f"{log_name(2)} is missing (1 entries in a row)"]),
+        ((1, 2), 2, []),
+    ):
+        store = bucket.with_objects({log_name(n): None for n in missing})
+        names = [log_name(n) for n in (1, 2, 3) if n not in missing]
+        assert await find_damaged_entries(names, store.get, ledger_id, covered) == found

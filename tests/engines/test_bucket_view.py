@@ -132,6 +132,23 @@ async def test_what_a_dead_process_did_not_show_is_written_from_the_cursor(tmp_p
     await other.aclose()
 
 
+@pytest.mark.parametrize("cursor", [b"7", b"9" * 16, b"9" * 25, b"9" * 5000, "\u0663".encode(), b"-1"])
+async def test_a_cursor_that_the_log_does_not_have_is_reset_and_drops_nothing(tmp_path: Path, cursor: bytes) -> None:
+    clock = SystemClock()
+    store = MemoryObjects(clock)
+    objects = ViewDown(store)
+    engine = await open_bucket(objects, tmp_path / "a", clock)
+    objects.down = True
+    await expect(engine, submit("k", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+    store.objects["view/cursor"] = (cursor, 0)
+    other = await open_bucket(store, tmp_path / "b", clock)
+    await other._repair_view()
+    assert sum(name.startswith("tenants/") for name in store.objects) == 2
+    assert store.objects["view/cursor"][0] == b"1"
+    await other.aclose()
+
+
 async def test_a_hanging_view_holds_no_answer_longer_than_two_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

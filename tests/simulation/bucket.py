@@ -57,7 +57,7 @@ class SimBucket(SimStore):
         super().__init__(loop, plan, rng, observer)
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-"))
         self.files: list[ReplicaFile] = []
-        self.objects = {LEDGER_NAME: encode_ledger(_LEDGER_ID)}
+        self.objects = {LEDGER_NAME: encode_ledger([_LEDGER_ID])}
         self.position = 0
         self.proposals: dict[bytes, tuple[Sequence[Command[Any]], Decided]] = {}
         self.nonces = SeededIds(Random(f"nonces {plan.seed} {plan.salt}"))

@@ -1,20 +1,28 @@
-"""The commands `backup` and `restore`, for SQLite: what they did, and what a restored store has forgotten."""
+"""The commands `backup` and `restore`: what they did, and what a restored store has forgotten.
 
+For SQLite; a bucket is copied by the tools of its provider, and here only its loss is accepted.
+"""
+
+import asyncio
 import sys
 from argparse import Namespace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.timestamps import to_utc
-from onejob.engines import is_bucket, is_postgres
+from onejob.engines import is_bucket, is_postgres, redact_password
 from onejob.engines.sqlite import backup
 from onejob.engines.sqlite.backup import StoreSummary
 
 from .backend import sqlite_file
 from .render import Screen, field_lines, sanitize
+
+if TYPE_CHECKING:
+    from onejob.engines.bucket.replica import Summary
 
 _REPAINT_SECONDS = 0.2
 
@@ -48,6 +56,8 @@ class AcceptedLossOut(Struct, frozen=True, rename="camel"):
 
 
 def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
+    if options.command == "restore" and options.accept_loss and options.file is None and is_bucket(url):
+        return asyncio.run(_accept_loss_of_bucket(url))
     store = _checked_store(url)
     if options.command == "backup":
         progress = _CopyProgress()
@@ -66,6 +76,17 @@ def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOu
     done = backup.restore(options.file, store)
     replaced = None if done.replaced is None else _store_out(done.set_aside, done.replaced)
     return RestoreOut(_store_out(store, done.restored), replaced, done.set_aside or None, done.commits_lost)
+
+
+async def _accept_loss_of_bucket(url: str) -> AcceptedLossOut:
+    from onejob.engines.bucket import BucketEngine  # late: it needs an extra
+
+    engine = await BucketEngine.open(url, examine=True, accepts_loss=True)
+    try:
+        accepted = await engine.accept_loss()
+    finally:
+        await engine.aclose()
+    return AcceptedLossOut(_store_out(redact_password(url), accepted.summary), accepted.commits_lost)
 
 
 def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -> str:
@@ -107,13 +128,13 @@ def _checked_store(url: str) -> str:
     if is_postgres(url):
         advice = "back up PostgreSQL with its own tools, pg_basebackup or pg_dump"
     elif is_bucket(url):
-        advice = "copy a bucket with the tools of its provider"
+        advice = "copy a bucket with the tools of its provider, or serve what is left of it with restore --accept-loss"
     else:
         advice = "name the file of a store, as sqlite:///onejob.db"
     raise Invalid("engine", f"this command works on a SQLite file; {advice}, see docs/backup.md")
 
 
-def _store_out(file: str, summary: StoreSummary) -> StoreOut:
+def _store_out(file: str, summary: "StoreSummary | Summary") -> StoreOut:
     changed = summary.last_change_at
     return StoreOut(
         file=file,

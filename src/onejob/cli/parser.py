@@ -751,8 +751,8 @@ def _add_backup_commands(commands: Subparsers) -> None:
     restore.add_argument(
         "--accept-loss",
         action="store_true",
-        help="instead of a FILE: serve a store that lacks acknowledged commits, or the file of another ledger, as it is: "
-        "as a new ledger",
+        help="instead of a FILE: serve a store or bucket that lacks acknowledged commits, or the file of another ledger, as "
+        "it is: as a new ledger",
     )
     restore.add_argument(
         "--force",

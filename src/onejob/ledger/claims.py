@@ -6,10 +6,13 @@ for, and otherwise once a second, expired leases are ended first.
 Tenants with ready jobs are served in turn, so that a tenant with a million jobs does not starve the others. Inputs are
 read before the claim, because a claim whose input then cannot be read would block its job for the whole lease.
 
+A job whose input cannot be read, because the store has lost or damaged it, is skipped for a minute and named in the log.
+
 A claim that is retried with its holder gets the jobs that it won before and still holds, so a lost reply loses no job.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -19,12 +22,13 @@ from zlib import crc32
 from msgspec import Struct
 
 from onejob.core.facts import Job
+from onejob.core.identity import format_job_id
 from onejob.core.replies import AnyReply, Claimed, Refused, Started
 from onejob.core.states import JobState
 from onejob.core.work import RETENTION_MS, Claim, Release
 from onejob.engine import PAGE_MAX, ListBacklogs, ListInputs, ListLeasedJobs, ListReadyJobs, Page
 from onejob.engines.gate import Gate
-from onejob.errors import Unknown
+from onejob.errors import StoreRefused, Unknown
 from onejob.ids import Ids
 
 from .maintenance import LeaseExpiry
@@ -38,7 +42,10 @@ CONTENTION_SPREAD = 6  # under contention so many times as many candidates are f
 INPUTS_BYTES_MAX = 8 << 20  # in one claim; it then returns fewer jobs than its limit
 UNKNOWN_ATTEMPTS_MAX = 5
 LEASE_CHECK_SECONDS = 1.0  # how often expired leases are looked for while there are enough jobs without them
+UNREADABLE_SECONDS = 60.0  # until a job is tried again whose input could not be read
 _UNKNOWN_PAUSE = 0.1
+
+log = logging.getLogger("onejob")
 
 
 async def _do_nothing() -> None:
@@ -81,6 +88,7 @@ class Claims:
         self._is_contended = False  # another process won a job that the last claim tried
         self._trying: dict[bytes, bytes] = {}  # jobs that claims of this process are trying, and their holders
         self._scans: list[dict[bytes, bytes]] = []  # for each scan that runs: what claims have tried since it began
+        self._unreadable: dict[bytes, float] = {}  # jobs that are skipped, and until when
         self._release_tasks: set[asyncio.Task[None]] = set()
         self.wakeups = WakeupHub(gate, ids, self._leases)
 
@@ -95,7 +103,7 @@ class Claims:
         """Jobs that can be claimed, and their inputs."""
         candidates = (await self._scan_candidates(request, limit))[:limit]
         inputs = await self._load_inputs(candidates) if candidates else {}
-        return list(_limit_by_input_size(candidates, inputs)), inputs
+        return list(_limit_by_input_size(self._readable_jobs(candidates), inputs)), inputs
 
     async def claim_candidates(
         self, request: ClaimRequest, candidates: Sequence[Job], inputs: dict[bytes, bytes]
@@ -164,7 +172,7 @@ class Claims:
                 won, self._is_contended, is_full = await self._load_and_claim(request, candidates)
             claimed += won
             # Under contention the next round fetches more candidates, in an order of this process alone.
-            if not self._is_contended or is_full:
+            if is_full or not (self._is_contended or any(job.id in self._unreadable for job in candidates)):
                 break
         return claimed
 
@@ -205,9 +213,10 @@ class Claims:
     ) -> tuple[list[ClaimedJob], bool, bool]:
         """The jobs won, whether another process won one of them, and whether some were left out for their size."""
         inputs = await self._load_inputs(candidates)
-        fitting = list(_limit_by_input_size(candidates, inputs))
-        won, is_contended = await self._execute_claims(request, fitting, inputs)
-        return won, is_contended, len(fitting) < len(candidates)
+        readable = self._readable_jobs(candidates)
+        fitting = list(_limit_by_input_size(readable, inputs))
+        won, is_contended = await self._execute_claims(request, fitting, inputs) if fitting else ([], False)
+        return won, is_contended, len(fitting) < len(readable)
 
     async def _claim_loaded(
         self, request: ClaimRequest, candidates: Sequence[Job], inputs: dict[bytes, bytes]
@@ -239,12 +248,14 @@ class Claims:
 
     async def _scan_candidates(self, request: ClaimRequest, room: int) -> list[Job]:
         """Jobs that are ready, those included whose lease has just expired."""
+        room += len(self._unreadable)
         candidates = await self._scan_ready_jobs(request, room)
         now = asyncio.get_running_loop().time()
-        if len(candidates) >= room and now < self._next_lease_check:
-            return candidates
-        self._next_lease_check = now + LEASE_CHECK_SECONDS
-        return await self._scan_ready_jobs(request, room) if await self._leases.end_expired() else candidates
+        if len(candidates) < room or now >= self._next_lease_check:
+            self._next_lease_check = now + LEASE_CHECK_SECONDS
+            if await self._leases.end_expired():
+                candidates = await self._scan_ready_jobs(request, room)
+        return self._readable_jobs(candidates)
 
     async def _scan_ready_jobs(self, request: ClaimRequest, room: int) -> list[Job]:
         """The most urgent jobs of the next tenants, one of each in turn."""
@@ -286,10 +297,33 @@ class Claims:
         seed = int.from_bytes(self._ids.holder()[:4], "big")
         return sorted(jobs, key=lambda job: (-job.priority, crc32(job.id, seed)))
 
-    async def _load_inputs(self, jobs: Iterable[Job]) -> dict[bytes, bytes]:
+    async def _load_inputs(self, jobs: Sequence[Job]) -> dict[bytes, bytes]:
+        try:
+            return await self._fetch_inputs(jobs)
+        except StoreRefused:
+            return await self._load_readable_inputs(jobs)
+
+    async def _load_readable_inputs(self, jobs: Sequence[Job]) -> dict[bytes, bytes]:
+        """One by one: what the store says of one input says nothing of the others."""
+        inputs: dict[bytes, bytes] = {}
+        for job in jobs:
+            try:
+                inputs |= await self._fetch_inputs([job])
+            except StoreRefused as error:
+                log.error("job %s cannot be claimed, its input cannot be read: %s", format_job_id(job.id), error)
+                self._unreadable[job.id] = asyncio.get_running_loop().time() + UNREADABLE_SECONDS
+        return inputs
+
+    async def _fetch_inputs(self, jobs: Sequence[Job]) -> dict[bytes, bytes]:
         ids = tuple(job.id for job in jobs)
         page = await self._gate.scan(ListInputs(job_ids=ids, limit=max(len(ids), 1)))
         return {attachment.job_id: attachment.data for attachment in page.items}
+
+    def _readable_jobs(self, jobs: Sequence[Job]) -> list[Job]:
+        if self._unreadable:
+            now = asyncio.get_running_loop().time()
+            self._unreadable = {job_id: until for job_id, until in self._unreadable.items() if until > now}
+        return [job for job in jobs if job.id not in self._unreadable]
 
     async def _execute_until_known(self, claims: list[Claim]) -> list[AnyReply | BaseException]:
         """Execute claims. One whose outcome is unknown is retried, since the same holder gets the same reply."""

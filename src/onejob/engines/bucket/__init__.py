@@ -11,6 +11,9 @@ entry is put in the place of the commit's sync; then the replica is committed. T
    opens anew before it reads or writes; the age is judged by this machine's boot time and by the store's time, before a
    request and after its answer.
 5. A replica that fails after its entry was put is opened anew, and the reply stands.
+6. The last entry that a process of this machine has seen must be in the log, unless a snapshot covers it: otherwise answered
+   keys would be new, so it is refused by name, and no replica is discarded, which may be the last that knows them. This is
+   judged whenever a replica is opened, and every half minute.
 """
 
 import asyncio
@@ -20,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import count
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import apsw
@@ -36,7 +40,10 @@ from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids, SystemIds
 
 from .log import (
+    ACCEPT_LOSS,
+    LEDGER_NAME,
     LOG_FOLDER,
+    LOST,
     RESTORE,
     SNAPSHOT_FOLDER,
     LogEntry,
@@ -44,8 +51,12 @@ from .log import (
     StoreTime,
     decode_entry,
     encode_entry,
+    encode_ledger,
+    encode_new_ledger,
     find_damaged_entries,
     log_name,
+    next_ledger_id,
+    origin_of,
     position_of,
     read_or_create_ledger,
 )
@@ -55,10 +66,12 @@ from .replica import (
     BehindLog,
     BrokenLog,
     Decided,
-    LogState,
+    LostLedger,
+    Mark,
     Payload,
     Replica,
     ReplicaFile,
+    Summary,
     ViewChanges,
     to_engine_error,
 )
@@ -72,8 +85,8 @@ from .snapshots import (
     list_names,
     load_snapshot,
 )
-from .url import ViewMode, open_objects, parse_bucket_url
-from .view import ViewRepair, ViewWriter, repair_view
+from .url import BucketUrl, ViewMode, open_objects, parse_bucket_url
+from .view import CURSOR_NAME, ViewRepair, ViewWriter, accept_view_of_log, parse_cursor, repair_view
 
 T = TypeVar("T")
 Run = Callable[..., Coroutine[Any, Any, Any]]
@@ -94,7 +107,7 @@ _PAYLOADS_AT_ONCE: Final = 8
 _ATTEMPTS_MAX: Final = 10_000
 _VIEW_REPAIR_ENTRIES: Final = 256
 _KEEP_SECONDS: Final = 600.0
-_CURSOR_NAME: Final = "view/cursor"
+_VERIFY_SECONDS: Final = 30.0
 VIEW_CLOSE_SECONDS: Final = 2.0
 WINDOW_MS: Final = 30 * 86_400_000
 
@@ -127,6 +140,13 @@ class Damage(Struct, frozen=True):
     found: list[str]
 
 
+class AcceptedLoss(NamedTuple):
+    """What is left, and how many later entries something tells of: a replica of this machine, or the view."""
+
+    summary: Summary
+    commits_lost: int
+
+
 class WriteCall:
     """How far a call has come, for the error of a caller that stops waiting."""
 
@@ -142,6 +162,13 @@ class WriteCall:
 
 
 class BucketEngine(EngineBase):
+    _check: asyncio.Task[None] | None = None
+    _date = 0  # the last that the store told
+    _verified = Mark(0, b"")  # the last entry when it was verified for the last time
+    _erased_at = 0  # the last purge whose bytes are known to be gone
+    _has_marks = False  # those of other processes are read
+    _closed = False
+
     def __init__(
         self,
         objects: ObjectStore,
@@ -155,6 +182,7 @@ class BucketEngine(EngineBase):
         display: str = "the bucket",
         run: Run | None = None,
         examine: bool = False,
+        accepts_loss: bool = False,
     ) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._objects = objects
@@ -171,30 +199,33 @@ class BucketEngine(EngineBase):
         self._lock = asyncio.Lock()
         self._ordinals = count(1)
         self._proof = Proof(0, float("-inf"), 0)
-        self._date = 0  # the last that the store told
         self._must_reopen = True
         self._examines = examine  # use only what is in the bucket and verified, and write only when asked to
         self._must_discard = examine  # the file of the replica has failed, or is not trusted
-        self._check: asyncio.Task[None] | None = None
+        self._marks: set[Mark] = set()  # what the log must have before the replica is opened again
+        self._accepts_loss = accepts_loss  # of what this machine has seen
         self._writes: set[asyncio.Task[Any]] = set()  # those of the tasks that must not be cancelled
-        self._erased_at = 0  # the last purge whose bytes are known to be gone
-        self._closed = False
         self.info = EngineInfo(
             name="bucket", ledger_id="", durability=durability, durability_warning=durability_warning, **HINTS
         )
 
     @classmethod
-    async def open(cls, url: str, *, clock: Clock | None = None, examine: bool = False) -> "BucketEngine":
+    async def open(
+        cls, url: str, *, clock: Clock | None = None, examine: bool = False, accepts_loss: bool = False
+    ) -> "BucketEngine":
         parsed, clock = parse_bucket_url(url), clock or SystemClock()
+        if examine:
+            _refuse_missing_folder(parsed)
         engine = cls(
             open_objects(parsed, clock),
-            ReplicaFile(parsed.replica, parsed.place),
+            ReplicaFile(parsed.replica, parsed.place, temporary=examine),
             clock=clock,
             view=parsed.view,
             durability=parsed.durability,
             durability_warning=parsed.durability_warning,
             display=parsed.display,
             examine=examine,
+            accepts_loss=accepts_loss,
         )
         await engine.start()
         return engine
@@ -202,9 +233,10 @@ class BucketEngine(EngineBase):
     async def start(self) -> None:
         """Prove the store, and follow its log to the end."""
         try:
+            if self._examines and not await self._retry(lambda: read_or_create_ledger(self._objects, create=False)):
+                raise _no_ledger(self._display)
             await self._retry(lambda: prove_create_if_absent(self._objects, self._ids))
-            ledger_id = await self._retry(lambda: read_or_create_ledger(self._objects))
-            self.info = replace(self.info, ledger_id=ledger_id)
+            self._serve_ledger(await self._retry(lambda: read_or_create_ledger(self._objects)))
             async with self._lock:
                 await self._translate(self._ensure_current)
         except BaseException:
@@ -216,6 +248,11 @@ class BucketEngine(EngineBase):
             self._spawn(self._view.run())
             self._spawn(self._repair_view())
         self._spawn(self._keep_periodically())
+        self._spawn(self._verify_periodically())
+
+    def _serve_ledger(self, ids: Sequence[str]) -> None:
+        self._replica.ledger_ids = ids
+        self.info = replace(self.info, ledger_id=ids[-1])
 
     async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
@@ -270,7 +307,7 @@ class BucketEngine(EngineBase):
         entries = await self._retry(lambda: list_names(self._objects, LOG_FOLDER))
         payloads = await self._run(self._replica.list_payloads)
         covered = max(map(position_of, snapshots), default=0)
-        found = await find_damaged_entries(entries, self._get, self.info.ledger_id, covered)
+        found = await find_damaged_entries(entries, self._get, origin_of(self.info.ledger_id), covered)
         found += await self._find_damaged_snapshots(snapshots)
         found += await self._find_damaged_payloads(payloads)
         return Damage(len(entries), len(snapshots), len(payloads), found)
@@ -307,8 +344,38 @@ class BucketEngine(EngineBase):
         await self._confirm()
         if not self._examines:
             await self._view.write_all_pending()
-        position = self._replica.state.position
-        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, position))
+
+        async def find_end() -> int:
+            await self._confirm()
+            return self._replica.state.position
+
+        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, find_end))
+
+    async def accept_loss(self) -> AcceptedLoss:
+        """Begin another ledger after the last entry that is left, for `onejob restore --accept-loss`.
+
+        The entry comes first: whoever has served the old ledger stops at it. If this process dies before it has named the new
+        ledger in onejob.json, everybody does, until it is called again.
+        """
+        marks: list[Mark] = []
+        with suppress(LostLedger):
+            marks = await self._run(self._replica.read_marks)
+        async with self._lock:
+            state, ids = self._replica.state, self._replica.ledger_ids
+            ids = [*ids, next_ledger_id(ids[-1])]
+            entry = encode_new_ledger(
+                state.position + 1, self._ids.holder(), state.digest, self._replica.now(), ids[-1]
+            )
+            if await self._append(entry, WriteCall()) is not None:
+                raise Unavailable("another process has written to the bucket; stop all of them, then retry")
+            await self._retry(lambda: self._objects.put(LEDGER_NAME, encode_ledger(ids)))
+            self._serve_ledger(ids)
+            await self._apply([entry])
+            # What the view tells of later answers would be taken for another loss.
+            make = partial(accept_view_of_log, self._objects, self._replica, self._run, entry.position)
+            shown = await self._retry(make) if self.has_view else 0
+        last = max([shown, *(mark.position for mark in marks)])
+        return AcceptedLoss(await self._run(self._replica.summarize), max(0, last - state.position))
 
     async def aclose(self) -> None:
         if self._closed:
@@ -430,7 +497,10 @@ class BucketEngine(EngineBase):
         except (apsw.Error, OSError) as error:
             log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
             self._must_reopen = self._must_discard = True
+            self._marks.add(Mark(entry.position, entry.digest))
+            self._note_generation(entry.position)
             return ViewChanges([], [])
+        self._note_generation(entry.position)
         if dropped:
             self._spawn(self._delete_quietly(dropped))
         if self._keeper.is_due(self._replica.state):
@@ -461,7 +531,8 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 await asyncio.sleep(next(pauses))
         if self._is_stale(proof):
-            self._must_reopen = True
+            # The entry may be the only one at its position, but not part of the history that others have gone on with.
+            self._must_reopen = self._must_discard = True
             raise Unknown("this process was stopped for more than an hour; retry with the same key")
 
     async def _put_payloads(self, payloads: Sequence[Payload]) -> None:
@@ -559,7 +630,25 @@ class BucketEngine(EngineBase):
         return decode_entry(position, data)
 
     async def _apply(self, entries: Sequence[LogEntry]) -> None:
+        for entry in entries:
+            if entry.ledger_id and entry.ledger_id not in self._replica.ledger_ids:
+                self._refuse_new_ledger(entry)
         await self._run(self._replica.apply, entries)
+        self._note_generation(self._replica.state.position)
+
+    def _note_generation(self, position: int) -> None:
+        if position != self.info.generation:
+            self.info = replace(self.info, generation=position)
+
+    def _refuse_new_ledger(self, entry: LogEntry) -> None:
+        if self._accepts_loss:  # the process that began it has died before it could name it
+            self._serve_ledger([*self._replica.ledger_ids, entry.ledger_id])
+            return
+        self._must_reopen = True
+        raise StoreRefused(
+            f"{log_name(entry.position)} begins another ledger, because a loss was accepted; restart this process (if it was "
+            f"just started: {ACCEPT_LOSS} was not finished, and must be repeated)"
+        )
 
     async def _ensure_current(self) -> None:
         """Before a decision: the replica is not stale, and the store's time is believed. The caller holds the lock."""
@@ -585,36 +674,60 @@ class BucketEngine(EngineBase):
         await self._retry(self._read_date)
         await self._run(self._replica.rollback)
         try:
-            await self._run(partial(self._replica.open, self.info.ledger_id, discard=self._must_discard))
+            self._note_mark()  # before the replica is discarded
+            await self._run(self._open_replica)
+            self._note_mark()
             self._must_discard = False
             await self._follow_from_snapshot()
             await self._follow_to_end()
         except BrokenLog as error:
-            await self._run(self._replica.reset)
-            raise StoreRefused(f"{error}: objects in log/ were changed or removed; {RESTORE}") from None
+            raise _broken_log(error) from None
+        self._marks.clear()
+        self._note_generation(self._replica.state.position)
         self._must_reopen = False
+
+    def _open_replica(self) -> None:
+        """In the thread of the replica."""
+        if not self._has_marks and not self._accepts_loss:
+            self._marks.update(self._replica.read_marks())
+            self._has_marks = True
+        self._replica.open(discard=self._must_discard)
+
+    def _note_mark(self) -> None:
+        state = self._replica.state
+        if state.position:
+            self._marks.add(Mark(state.position, state.digest))
 
     async def _follow_from_snapshot(self) -> None:
         snapshots = await self._retry(lambda: find_snapshots(self._objects))
+        newest = snapshots[-1].position if snapshots else 0
+        there = await self._refuse_lost_entries(newest)
         # Entries up to a snapshot may be deleted, those after the newest are not.
-        if await self._continues_log(self._replica.state, snapshots[-1].position if snapshots else 0):
+        position = self._replica.state.position
+        if position >= newest and (position in there or not position):
             return
         for snapshot in reversed(snapshots[-2:]):
             if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
                 await self._refuse_foreign_snapshot(snapshot)
                 return
-            log.warning("%s is damaged, the snapshot before it is used; %s", snapshot.name, RESTORE)
-        if snapshots:
-            raise StoreRefused(f"{' and '.join(one.name for one in snapshots[-2:])} cannot be read; {RESTORE}")
+            log.warning("%s is damaged and not used; %s", snapshot.name, RESTORE)
         await self._run(self._replica.reset)
+        await self._catch_up()
+        if self._replica.state.position < newest:
+            names = " and ".join(one.name for one in snapshots[-2:])
+            raise StoreRefused(f"{names} cannot be read, and the log is not complete without; {RESTORE}")
 
-    async def _continues_log(self, state: LogState, newest_snapshot: int) -> bool:
-        if state.position == newest_snapshot == 0:
-            return True
-        if state.position < newest_snapshot:
-            return False
-        found = await self._get(log_name(state.position))
-        return found is not None and self._decode(state.position, found).digest == state.digest
+    async def _refuse_lost_entries(self, newest_snapshot: int) -> set[int]:
+        """Refuse a log that lacks what this machine has seen of it; returns the positions whose entries are still there."""
+        marks = sorted(self._marks)
+        found = await asyncio.gather(*(self._get(log_name(mark.position)) for mark in marks))
+        for mark, data in zip(marks, found, strict=True):
+            name = log_name(mark.position)
+            if data is None and mark.position > newest_snapshot:
+                raise StoreRefused(f"{name} is missing, which this machine has seen: {LOST}")
+            if data is not None and self._decode(mark.position, data).digest != mark.digest:
+                raise StoreRefused(f"{name} is another entry than this machine has seen there: {LOST}")
+        return {mark.position for mark, data in zip(marks, found, strict=True) if data is not None}
 
     async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
         """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
@@ -684,12 +797,9 @@ class BucketEngine(EngineBase):
             return await work(*args)
         except OnejobError:
             raise
-        except BrokenLog:
+        except BrokenLog as error:
             self._must_reopen = True
-            await self._run(self._replica.reset)
-            raise Unavailable(
-                "the local replica does not fit the log: nothing was done; it is made anew; retry"
-            ) from None
+            raise _broken_log(error) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True
             raise to_engine_error(self._replica, error) from error
@@ -745,18 +855,69 @@ class BucketEngine(EngineBase):
             if self._keeper.is_due(self._replica.state):
                 await self._keep()
 
+    async def _verify_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(_VERIFY_SECONDS)
+            try:
+                await self._verify_last_entry()
+            except (OnejobError, RequestFailed) as error:
+                log.warning("the last entry of %s could not be verified, will retry: %s", self._display, error)
+
+    async def _verify_last_entry(self) -> None:
+        """An entry is put without a look at the one before. So notice if that is gone, or if others have filled its place."""
+        state = self._replica.state
+        marks = {mark for mark in (Mark(state.position, state.digest), self._verified) if mark.position}
+        if self._must_reopen:
+            return
+        for mark in marks:
+            if not await self._is_in_log(mark):
+                log.error("%s is not what this process has seen there; it stops answering", log_name(mark.position))
+                self._marks |= marks
+                self._must_reopen = True  # which refuses it by name, until it is put back
+                return
+        self._verified = Mark(state.position, state.digest)
+
+    async def _is_in_log(self, mark: Mark) -> bool:
+        """True also if it may be deleted, because a snapshot covers it."""
+        found = await self._get(log_name(mark.position))
+        if found is None:
+            snapshots = await self._retry(lambda: find_snapshots(self._objects))
+            return bool(snapshots) and snapshots[-1].position >= mark.position
+        try:
+            return self._decode(mark.position, found).digest == mark.digest
+        except StoreRefused:  # damaged
+            return False
+
     async def _repair_view(self) -> None:
         """Write what lies after the cursor of the view and is not known to be written, then move the cursor."""
         try:
-            cursor = await self._objects.get(_CURSOR_NAME)
-            if cursor is not None and cursor.isdigit():
-                async with self._lock:
-                    await self._run(self._replica.forget_view_before, int(cursor))
+            cursor = parse_cursor(await self._objects.get(CURSOR_NAME))
+            if cursor > self._replica.state.position:
+                await self._confirm()  # another process may have gone on
+            async with self._lock:
+                if cursor <= self._replica.state.position:
+                    await self._run(self._replica.forget_view_before, cursor)
+                else:
+                    log.error("%s names entry %d, and the log ends before; see `onejob doctor`", CURSOR_NAME, cursor)
             position = self._replica.state.position
-            if await self._view.write_all_pending() and position:
-                await self._objects.put(_CURSOR_NAME, b"%d" % position)
-        except (RequestFailed, apsw.Error, OSError) as error:
+            if await self._view.write_all_pending() and (position or cursor):
+                await self._objects.put(CURSOR_NAME, b"%d" % position)
+        except (RequestFailed, OnejobError, apsw.Error, OSError) as error:
             log.warning("the view of %s could not be repaired, will retry: %s", self._display, error)
+
+
+def _refuse_missing_folder(url: BucketUrl) -> None:
+    """Opening would make it."""
+    if url.scheme == "file" and not Path(url.prefix).is_dir():
+        raise _no_ledger(url.display)
+
+
+def _no_ledger(display: str) -> StoreRefused:
+    return StoreRefused(f"there is no ledger at {display}; check the bucket and the prefix")
+
+
+def _broken_log(error: BrokenLog) -> StoreRefused:
+    return StoreRefused(f"{error}: objects in log/ were changed or removed, so that {LOST}")
 
 
 def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:

@@ -3,6 +3,8 @@
 An entry holds the changes of a batch as rows, not its commands, so that another version of this program replays it
 alike. Its digest covers its position, all of its content and the digest of its predecessor; the first entry continues the
 digest of the ledger's id. So an entry that was changed, moved or taken from another log is refused before it is read.
+
+An entry whose body is a text begins another ledger, with that id, in which the loss of later entries was accepted.
 """
 
 import asyncio
@@ -28,6 +30,8 @@ LOG_FOLDER: Final = "log"
 SNAPSHOT_FOLDER: Final = "snap"
 LEDGER_NAME: Final = "onejob.json"
 RESTORE: Final = "restore it from a version or a copy of the bucket"
+ACCEPT_LOSS: Final = "`onejob restore --accept-loss`"
+LOST: Final = f"answered keys would be new; {RESTORE}, or serve what is left as a new ledger: {ACCEPT_LOSS}"
 _GETS_AT_ONCE: Final = 32
 _DRIFT: Final = 0.0002  # of the monotonic clock, at most
 _DRIFT_FREE_SECONDS: Final = 5.0  # in which it drifts by no more than a millisecond
@@ -52,6 +56,7 @@ class LogEntry(NamedTuple):
     digest: bytes
     parts: list[LogPart]
     data: bytes  # as it is stored
+    ledger_id: str = ""  # of the ledger that begins with it
 
 
 class _StoredEntry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -69,7 +74,7 @@ class _AnyFormat(Struct, array_like=True):
 
 _encoder = msgpack.Encoder()
 _decoder = msgpack.Decoder(_StoredEntry)
-_body_decoder = msgpack.Decoder(list[LogPart])
+_body_decoder = msgpack.Decoder(list[LogPart] | str)
 _format_decoder = msgpack.Decoder(_AnyFormat)
 # What msgspec raises for bytes that are not what it expects.
 _MALFORMED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -91,10 +96,18 @@ def first_digest(ledger_id: str) -> bytes:
 
 
 def encode_entry(position: int, nonce: bytes, previous: bytes, at: int, parts: list[LogPart]) -> LogEntry:
-    body = _encoder.encode(parts)
+    return _encode(position, nonce, previous, at, parts, "")
+
+
+def encode_new_ledger(position: int, nonce: bytes, previous: bytes, at: int, ledger_id: str) -> LogEntry:
+    return _encode(position, nonce, previous, at, [], ledger_id)
+
+
+def _encode(position: int, nonce: bytes, previous: bytes, at: int, parts: list[LogPart], ledger_id: str) -> LogEntry:
+    body = _encoder.encode(ledger_id or parts)
     digest = _digest_of(position, nonce, previous, at, body)
     data = _encoder.encode(_StoredEntry(LOG_FORMAT, nonce, previous, at, digest, body))
-    return LogEntry(position, previous, at, digest, parts, data)
+    return LogEntry(position, previous, at, digest, parts, data, ledger_id)
 
 
 def _digest_of(position: int, nonce: bytes, previous: bytes, at: int, body: bytes) -> bytes:
@@ -108,6 +121,8 @@ def decode_entry(position: int, data: bytes) -> LogEntry:
         parts = _body_decoder.decode(entry.body)
     except _MALFORMED as error:
         raise _refusal(position, data, str(error)) from None
+    if isinstance(parts, str):
+        return LogEntry(position, entry.previous, entry.at, entry.digest, [], data, parts)
     for part in parts:
         for kind, inserts in part.rows.inserts.items():
             inserts[:] = [_complete(kind, row) for row in inserts]
@@ -184,18 +199,24 @@ def describe_break(position: int) -> str:
     return f"{log_name(position)} does not continue {log_name(position - 1) if position > 1 else LEDGER_NAME}"
 
 
-class _LedgerObject(Struct):
+class _LedgerObject(Struct, omit_defaults=True):
     format: int
     ledger: str
     digest: str = ""
-    made_by: str = "onejob"
+    made_by: str = ""
+    earlier: list[str] = []
 
 
-async def read_or_create_ledger(objects: ObjectStore) -> str:
-    """The id of the ledger in this bucket, which is made with its first opening, and never beside a log."""
+async def read_or_create_ledger(objects: ObjectStore, *, create: bool = True) -> list[str]:
+    """The ids of the ledgers of this bucket, the last of which is served: each loss that was accepted began another.
+
+    The first is made when the bucket is opened for the first time, and never beside a log. None: it is not created.
+    """
     data = await objects.get(LEDGER_NAME)
     if data is None and not await _has_log(objects):
-        await objects.create(LEDGER_NAME, encode_ledger(new_ledger_id()))
+        if not create:
+            return []
+        await objects.create(LEDGER_NAME, encode_ledger([new_ledger_id()]))
     data = data or await objects.get(LEDGER_NAME)  # another process may have made it meanwhile, and a log with it
     if data is None:
         raise StoreRefused(f"{LEDGER_NAME} is missing; {RESTORE}")
@@ -207,9 +228,10 @@ async def read_or_create_ledger(objects: ObjectStore) -> str:
         raise Outdated(f"{LEDGER_NAME} {_NEWER}")
     if found.format == 1:
         raise StoreRefused(f"{LEDGER_NAME} {_OLDER}")
-    if found.format != LOG_FORMAT or found.digest != first_digest(found.ledger).hex():
+    ids = [*found.earlier, found.ledger]
+    if found.format != LOG_FORMAT or found.digest != _digest_of_ids(ids):
         raise StoreRefused(f"{LEDGER_NAME} is damaged; {RESTORE}")
-    return found.ledger
+    return ids
 
 
 async def _has_log(objects: ObjectStore) -> bool:
@@ -220,8 +242,21 @@ async def _has_log(objects: ObjectStore) -> bool:
     return False
 
 
-def encode_ledger(ledger_id: str) -> bytes:
-    return json.encode(_LedgerObject(LOG_FORMAT, ledger_id, first_digest(ledger_id).hex()))
+def encode_ledger(ids: Sequence[str]) -> bytes:
+    return json.encode(_LedgerObject(LOG_FORMAT, ids[-1], _digest_of_ids(ids), "onejob", list(ids[:-1])))
+
+
+def _digest_of_ids(ids: Sequence[str]) -> str:
+    return first_digest(" ".join(ids)).hex()
+
+
+def next_ledger_id(ledger_id: str) -> str:
+    """The id of the ledger that goes on with the log of another: it begins like that of the first."""
+    return f"{origin_of(ledger_id)}-{new_ledger_id()}"
+
+
+def origin_of(ledger_id: str) -> str:
+    return ledger_id.partition("-")[0]
 
 
 class StoreTime:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -32,7 +32,7 @@ from onejob.engines.sqlite import SqliteStore, queries, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
 from onejob.settings import cache_folder
 
-from .log import PAYLOAD_BYTES_MIN, LogEntry, LogPart, describe_break, first_digest
+from .log import LEDGER_NAME, PAYLOAD_BYTES_MIN, RESTORE, LogEntry, LogPart, describe_break, first_digest, origin_of
 from .view import ViewObject, record_name, render_record, render_task, task_name
 
 T = TypeVar("T")
@@ -74,6 +74,24 @@ class LogState(NamedTuple):
     snapshot_at: int
 
 
+class Mark(NamedTuple):
+    """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
+
+    position: int
+    digest: bytes
+
+
+class Summary(NamedTuple):
+    """What is in a bucket."""
+
+    ledger_id: str
+    commits: int
+    schema_version: int
+    keys: int
+    jobs: int
+    last_change_at: int
+
+
 class Payload(NamedTuple):
     name: str
     digest: bytes
@@ -104,16 +122,19 @@ def payload_name(job_id: bytes, kind: int, index: int, digest: bytes) -> str:
 
 
 class ReplicaFile:
-    """A file that no other process uses: the first whose lock can be had."""
+    """A file that no other process uses: the first whose lock can be had, or a temporary one, which leaves all as they are."""
 
-    def __init__(self, folder: str, place: str) -> None:
-        root = Path(folder) if folder else cache_folder()
+    def __init__(self, folder: str, place: str, *, temporary: bool = False) -> None:
+        root = self._root = Path(folder) if folder else cache_folder()
+        self._place = place
         self._temporary: Path | None = None
         try:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
             # No home folder. A fixed name in the temporary folder could be somebody else's.
             root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-"))
+        if temporary:
+            root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
         for number in range(_SLOTS_MAX):
             self.path = root / f"bucket-{place}-{number}.db"
             self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -125,6 +146,16 @@ class ReplicaFile:
         raise Unavailable(
             f"{_SLOTS_MAX} processes use replicas in {root}; name another folder with replica= in the URL"
         )
+
+    def list_others(self) -> list[Path]:
+        """The replicas of other processes on the same bucket, whether they run or not."""
+        begin, end = self.pattern.name.split("*")
+        found = [self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)]
+        return [path for path in found if path != self.path and path.stat().st_size]
+
+    @property
+    def pattern(self) -> Path:
+        return self._root / f"bucket-{self._place}-*.db"
 
     def remove(self) -> None:
         for suffix in _SUFFIXES:
@@ -151,30 +182,57 @@ class Replica:
         self._reads: SqliteStore | None = None
         self._written: list[tuple[str, int]] = []  # of the view, not yet noted
         self._decided_at = 0
-        self.ledger_id = ""
+        self.ledger_ids: Sequence[str] = ("",)  # the last is served
         self.state = _NOTHING
 
     @property
     def path(self) -> Path:
         return self._file.path
 
+    @property
+    def ledger_id(self) -> str:
+        return self.ledger_ids[-1]
+
     def now(self) -> int:
         return max(self._latest_ms(), self.state.at)
 
-    def open(self, ledger_id: str, *, discard: bool = False) -> None:
+    def open(self, *, discard: bool = False) -> None:
         """Open the file as it was left, or an empty one if it does not fit."""
         self.close()
-        self.ledger_id = ledger_id
         try:
             if self.path.exists() and self._boot and not discard:
                 self._connect()
                 row = self._fetch("SELECT boot_id, owner FROM replica")
                 assert self._store is not None
-                if tuple(row) == (self._boot, self._owner) and self._store.ledger.id == ledger_id:
+                if tuple(row) == (self._boot, self._owner) and self._is_current(self._store.ledger.id):
                     return
+        except LostLedger:
+            raise
         except (apsw.Error, OSError, StoreRefused):
             pass  # it is made again below
         self.reset()
+
+    def _is_current(self, ledger_id: str) -> bool:
+        if origin_of(ledger_id) == origin_of(self.ledger_id) and ledger_id not in self.ledger_ids:
+            raise LostLedger(
+                f"{LEDGER_NAME} does not name the ledger {ledger_id}, which this machine has seen here: an older copy was "
+                f"put back, and answered keys would be new; {RESTORE}, or, if the loss is accepted, remove the replicas "
+                f"{self._file.pattern}"
+            )
+        return ledger_id == self.ledger_id
+
+    def read_marks(self) -> list[Mark]:
+        """How far the replicas of other processes on this machine have come. One that cannot be read says nothing."""
+        marks = []
+        for path in self._file.list_others():
+            try:
+                with closing(schema.connect(str(path), synchronous="OFF")) as db:
+                    ledger, row = schema.read_ledger(db), db.execute("SELECT boot_id, owner, digest FROM replica").get
+            except (apsw.Error, OSError, StoreRefused):
+                continue
+            if row[:2] == (self._boot, self._owner) and ledger.generation and self._is_current(ledger.id):
+                marks.append(Mark(ledger.generation, row[2]))
+        return marks
 
     def reset(self) -> None:
         """Begin with an empty file, before the first entry."""
@@ -182,7 +240,7 @@ class Replica:
         self._file.remove()
         schema.prepare_file(str(self.path), create=True)
         self._connect()
-        self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(self.ledger_id),))
+        self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(origin_of(self.ledger_id)),))
         self._adopt()
 
     def load(self, snapshot: Path, *, bytes: int, at: int) -> None:
@@ -192,7 +250,7 @@ class Replica:
         os.replace(snapshot, self.path)
         self._connect()
         assert self._store is not None
-        if self._store.ledger.id != self.ledger_id:
+        if self._store.ledger.id not in self.ledger_ids:
             raise StoreRefused(
                 "the snapshot is of another ledger than onejob.json; restore both from one copy of the bucket"
             )
@@ -532,6 +590,11 @@ class Replica:
         rows = self._reader().select(Kind.POLICY, [ERASURE_POLICY_ID])
         return int(fact_from_row(Kind.POLICY, rows[0]).changed_at) if rows else 0
 
+    def summarize(self) -> Summary:
+        db = self._reader().db
+        keys, jobs = (int(db.execute(f"SELECT count(*) FROM {TABLES[kind]}").get) for kind in (Kind.RECORD, Kind.JOB))
+        return Summary(self.ledger_id, self.state.position, int(db.pragma("user_version")), keys, jobs, self.state.at)
+
     def note_snapshot(self, position: int, bytes: int, at: int, log_bytes: int) -> None:
         """A snapshot was made when the log had grown by so many bytes."""
         self._writer().db.execute(
@@ -545,12 +608,16 @@ class Replica:
         return self._store.db.execute(sql).fetchone()
 
 
+class LostLedger(StoreRefused):
+    """The bucket does not know a ledger that this machine has seen in it."""
+
+
 class BehindLog(Exception):
     """The replica lacks entries that it had: it is being opened anew."""
 
 
 class BrokenLog(Exception):
-    """An entry does not continue what the replica has: the replica is discarded, or the log is damaged."""
+    """An entry does not continue what the replica has: the log is damaged, or was put back."""
 
 
 def to_engine_error(replica: Replica, error: Exception) -> Exception:

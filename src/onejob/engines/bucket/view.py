@@ -11,7 +11,7 @@ below `users/{user}/`.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
@@ -23,19 +23,22 @@ from onejob.core.facts import Job, Kind, Record
 from onejob.core.identity import format_job_id, record_id
 from onejob.core.states import IdempotencyStatus
 from onejob.core.timestamps import to_utc
-from onejob.errors import OnejobError
+from onejob.errors import OnejobError, StoreRefused
 
+from .log import LOST, log_name
 from .objects import ObjectStore, RequestFailed
 
 log = logging.getLogger("onejob")
 
 TENANT_WITHOUT_FOLDER: Final = "default"
 VIEW_FOLDERS: Final = ("tasks", "idempotency", "tenants")
+CURSOR_NAME: Final = "view/cursor"
 HOLD_SECONDS: Final = 2.0  # an answer waits no longer for the view
 PUTS_AT_ONCE: Final = 64
 _COALESCE_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 2.0
 _PAGE: Final = 256
+_DIGITS_MAX: Final = 16  # of the position in a name
 _SEGMENT_MAX: Final = 200
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _OWN_NAME: Final = re.compile(
@@ -265,32 +268,106 @@ class ViewRepair(Struct):
     left_over: int = 0  # of keys and jobs that are gone
 
 
-async def repair_view(objects: ObjectStore, source: ViewSource, run: Run, entry: int) -> ViewRepair:
-    """Compare every object of the view with the log, and write or delete what differs."""
-    repair, wanted = ViewRepair(), set[str]()
+class _Comparison(NamedTuple):
+    """What differs between the log and the objects that are there."""
+
+    wanted: int
+    wrong: list[tuple[str, Kind, bytes]]
+    left_over: list[str]
+    last: int  # the latest entry that an object shows
+
+
+async def repair_view(
+    objects: ObjectStore, source: ViewSource, run: Run, find_end: Callable[[], Awaitable[int]]
+) -> ViewRepair:
+    """Compare every object of the view with the log, and write or delete what differs.
+
+    Nothing is changed if one of them shows a later entry than the log has: it may be the last that tells of an answer.
+    """
+    found = await _compare_view(objects, source, run, await find_end())
+    end = await find_end()  # it may have grown meanwhile
+    if found.last > end:
+        raise StoreRefused(
+            f"{log_name(end + 1)} is missing: the log ends before it, and readable objects show entries up to {found.last}, "
+            f"so that {LOST}"
+        )
+    return await _write_differences(objects, source, run, found, end)
+
+
+async def accept_view_of_log(objects: ObjectStore, source: ViewSource, run: Run, end: int) -> int:
+    """Make the view as the log says; returns the latest entry that an object showed."""
+    found = await _compare_view(objects, source, run, end)
+    await _write_differences(objects, source, run, found, end)
+    await objects.put(CURSOR_NAME, b"%d" % end)
+    return found.last
+
+
+async def _compare_view(objects: ObjectStore, source: ViewSource, run: Run, entry: int) -> _Comparison:
     there = {one.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for one in page}
+    wanted: set[str] = set()
+    wrong: list[tuple[str, Kind, bytes]] = []
+    last = parse_cursor(await objects.get(CURSOR_NAME))
     slots = asyncio.Semaphore(PUTS_AT_ONCE)
 
-    async def compare(name: str, expected: bytes | None) -> None:
+    async def read(name: str) -> bytes | None:
+        nonlocal last
         async with slots:
-            found = await objects.get(name) if name in there else None
-            if expected is not None and not _is_same(found, expected):
-                repair.missing += found is None
-                repair.changed += found is not None
-                await objects.put(name, expected)
+            data = await objects.get(name) if name in there else None
+        last = max(last, _shown_entry(data))
+        return data
 
     for kind in (Kind.RECORD, Kind.JOB):
         after = b""
         while names := await run(source.list_view_names, kind, after, _PAGE):
-            bodies = [await run(source.render_fact, kind, id, entry) for _, id in names]
-            await asyncio.gather(*(compare(name, body) for (name, _), body in zip(names, bodies, strict=True)))
+            bodies = await asyncio.gather(*(read(name) for name, _ in names))
+            for (name, id), body in zip(names, bodies, strict=True):
+                expected = await run(source.render_fact, kind, id, entry)
+                if expected is not None and not _is_same(body, expected):
+                    wrong.append((name, kind, id))
             wanted.update(name for name, _ in names)
             after = names[-1][1]
     left_over = [name for name in there - wanted if _OWN_NAME.fullmatch(name)]
-    if left_over:
-        await objects.delete(left_over)
-    repair.objects, repair.left_over = len(wanted), len(left_over)
+    for start in range(0, len(left_over), _PAGE):
+        await asyncio.gather(*map(read, left_over[start : start + _PAGE]))
+    return _Comparison(len(wanted), wrong, left_over, last)
+
+
+async def _write_differences(
+    objects: ObjectStore, source: ViewSource, run: Run, found: _Comparison, entry: int
+) -> ViewRepair:
+    repair = ViewRepair(objects=found.wanted, left_over=len(found.left_over))
+    slots = asyncio.Semaphore(PUTS_AT_ONCE)
+
+    async def write(name: str, kind: Kind, id: bytes) -> None:
+        async with slots:
+            data, expected = await objects.get(name), await run(source.render_fact, kind, id, entry)
+            if expected is not None and not _is_same(data, expected):
+                repair.missing += data is None
+                repair.changed += data is not None
+                await objects.put(name, expected)
+
+    for start in range(0, len(found.wrong), _PAGE):
+        await asyncio.gather(*(write(*one) for one in found.wrong[start : start + _PAGE]))
+    if found.left_over:
+        await objects.delete(found.left_over)
     return repair
+
+
+def parse_cursor(data: bytes | None) -> int:
+    """Up to which entry the view is known to be written; 0 if the object is not one of ours."""
+    return int(data) if data is not None and data.isdigit() and len(data) <= _DIGITS_MAX else 0
+
+
+def _shown_entry(data: bytes | None) -> int:
+    try:
+        entry = json.decode(data or b"", type=_AnyObject).entry
+    except (ValueError, RecursionError):  # somebody has scribbled on it
+        return 0
+    return entry
+
+
+class _AnyObject(Struct):
+    entry: int = 0
 
 
 def _is_same(found: bytes | None, expected: bytes) -> bool:
