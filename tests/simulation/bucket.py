@@ -3,6 +3,9 @@
 An entry that the store creates is a commit: it is applied to the tables of the simulated store and compared with the model.
 A batch that changed nothing, and a read, must have seen every entry that was there when it was asked; it is compared with
 the model if nothing was committed since.
+
+An older copy of the bucket is put in its place for up to a second: processes that are opened meanwhile work on it, and those
+that run reach no store. Whoever has not refused the copy loses what it has done.
 """
 
 import argparse
@@ -14,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onejob.core.batch import Changes
 from onejob.core.command import Command, Trim
@@ -37,6 +40,7 @@ from onejob.engines.bucket.objects import ObjectInfo, RequestFailed, SlowDown, S
 from onejob.engines.bucket.replica import Decided, ReplicaFile
 from onejob.engines.bucket.url import ViewMode
 from onejob.engines.codec import fact_from_row, to_row_changes, u64_from_signed
+from onejob.errors import OnejobError
 from onejob.ids import SeededIds
 
 from .loop import VirtualLoop
@@ -58,6 +62,9 @@ class SimBucket(SimStore):
         self.folder = Path(tempfile.mkdtemp(prefix="onejob-"))
         self.files: list[ReplicaFile] = []
         self.objects = {LEDGER_NAME: encode_ledger([_LEDGER_ID])}
+        self.copy: dict[str, bytes] | None = None  # an older one, in the place of the objects
+        self.is_put_back = False
+        self.engines: list[ObservedBucketEngine] = []
         self.position = 0
         self.proposals: dict[bytes, tuple[Sequence[Command[Any]], Decided]] = {}
         self.nonces = SeededIds(Random(f"nonces {plan.seed} {plan.salt}"))
@@ -71,6 +78,16 @@ class SimBucket(SimStore):
             self.objects[log_name(1)] = entry.data
             self.position = 1
 
+    def take_snapshot(self) -> "BucketCopy":  # type: ignore[override]
+        return BucketCopy(self.position, dict(self.objects))
+
+    def put_back(self, copy: "BucketCopy") -> None:  # type: ignore[override]
+        # A crash may leave entries that nobody has seen: nobody misses them.
+        seen = max((engine._replica.state.position for engine in self.engines), default=0)
+        self.is_put_back = not self.is_put_back  # an older copy and the newest in turn
+        is_noticed = self.is_put_back and copy.generation < min(seen, self.position)
+        self.copy = dict(copy.objects) if is_noticed else None
+
     def create(self, name: str, data: bytes) -> bool:
         if name in self.objects:
             self.counts["version conflict"] += name.startswith("log/")
@@ -82,7 +99,7 @@ class SimBucket(SimStore):
 
     def _commit_entry(self, position: int, data: bytes) -> None:
         assert position == self.position + 1
-        self.position = position
+        self.position = self.generation = position
         entry = decode_entry(position, data)
         commands, decided = self.proposals[entry.digest]
         applied = []
@@ -133,31 +150,46 @@ def _to_changes(part: LogPart, tables: list[dict[bytes, Any]]) -> Changes:
     )
 
 
+class BucketCopy(NamedTuple):
+    generation: int
+    objects: dict[str, bytes]
+
+
 class SimObjects:
     """Requests to the simulated bucket, which may get lost, arrive late, or lose their answers."""
 
     def __init__(self, store: SimBucket) -> None:
         self._store = store
+        self._copy = store.copy
+
+    def _objects(self) -> dict[str, bytes]:
+        return self._store.objects if self._copy is None or self._store.copy is not self._copy else self._copy
 
     async def create(self, name: str, data: bytes) -> bool:
+        def create() -> bool:
+            objects = self._objects()
+            if objects is self._store.objects:
+                return self._store.create(name, data)
+            return objects.setdefault(name, data) is data
+
         is_entry = name.startswith("log/")
-        return await self._ask(lambda: self._store.create(name, data), may_be_late=is_entry, is_faulty=is_entry)
+        return await self._ask(create, may_be_late=is_entry, is_faulty=is_entry)
 
     async def put(self, name: str, data: bytes) -> None:
-        await self._ask(lambda: self._store.objects.__setitem__(name, data), may_be_late=False)
+        await self._ask(lambda: self._objects().__setitem__(name, data), may_be_late=False)
 
     async def get(self, name: str) -> bytes | None:
-        return await self._ask(lambda: self._store.objects.get(name), may_be_late=False)
+        return await self._ask(lambda: self._objects().get(name), may_be_late=False)
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[ObjectInfo]]:
         def names() -> list[ObjectInfo]:
-            found = sorted(name for name in self._store.objects if name.startswith(f"{prefix}/") and name > after)
+            found = sorted(name for name in self._objects() if name.startswith(f"{prefix}/") and name > after)
             return [ObjectInfo(name, 1, 0) for name in found]
 
         yield await self._ask(names, may_be_late=False)
 
     async def delete(self, names: Sequence[str]) -> None:
-        await self._ask(lambda: [self._store.objects.pop(name, None) for name in names], may_be_late=False)
+        await self._ask(lambda: [self._objects().pop(name, None) for name in names], may_be_late=False)
 
     async def upload(self, name: str, file: Path) -> None:
         raise AssertionError("no snapshot is due in a simulation")
@@ -192,6 +224,8 @@ class SimObjects:
             if not reply.done():
                 reply.set_result(answer)
 
+        if store.copy is not None and store.copy is not self._copy:
+            raise SlowDown("the older copy is being put in place")
         if is_faulty and store.fault_occurs("unavailable"):
             raise SlowDown("503")
         if is_faulty and store.fault_occurs("request_lost"):
@@ -292,8 +326,15 @@ class SimBucketEngine(SimEngine):
                     run=_run_now,
                 )
                 engine.store = store
-                file.release = _keep_open  # type: ignore[method-assign]  # the simulation releases all of them
-                await engine.start()
+                release, file.release = file.release, _keep_open  # type: ignore[method-assign]  # the simulation does
+                try:
+                    await engine.start()
+                except OnejobError:
+                    store.files.remove(file)
+                    release()
+                    raise
+                store.counts["opened on an older copy"] += store.copy is not None
+                store.engines.append(engine)
                 self._engine = engine
             return self._engine
 

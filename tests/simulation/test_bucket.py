@@ -53,6 +53,17 @@ class LetTimeRunBackwards(ObservedBucketEngine):
         await super().start()
 
 
+class ForgetsWhatTheMachineHasSeen(ObservedBucketEngine):
+    """Ours: a replica that did not fit the log was made anew."""
+
+    def _open_replica(self) -> None:
+        self._has_marks = True
+        super()._open_replica()
+
+    def _note_mark(self) -> None:
+        pass
+
+
 class AnswerBeforeThePut(ObservedBucketEngine):
     async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
         self.store.proposals[entry.digest] = self._decided
@@ -68,6 +79,7 @@ class AnswerBeforeThePut(ObservedBucketEngine):
         AnswerDuplicatesWithoutAsking,
         LetTimeRunBackwards,
         AnswerBeforeThePut,
+        ForgetsWhatTheMachineHasSeen,
     ],
     ids=lambda mutant: mutant.__name__,
 )
