@@ -95,10 +95,12 @@ class Server:
         with urlopen(self.url + path, timeout=30) as response:
             return str(response.read().decode())
 
-    def stop(self) -> int:
+    def terminate(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self.printed += self._process.communicate(timeout=30)[0]
-        return self._process.returncode
+
+    def stop(self) -> None:
+        self.terminate()
+        self._process.communicate(timeout=30)
 
 
 class Servers(NamedTuple):
@@ -134,6 +136,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         for server in (authenticated, sites, worker, gate):
             server.wait_until_ready()
         yield started
+        for server in started:
+            server.terminate()
 
 
 def test_lines_that_say_that_they_are_ready(servers: Servers, golden: GoldenCheck) -> None:
@@ -194,6 +198,26 @@ def test_commands_against_a_server(
     golden("cli/over_http.txt", session.text)
 
 
+def test_commands_that_are_not_allowed(
+    servers: Servers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    golden: GoldenCheck,
+) -> None:
+    clean_environment(monkeypatch, tmp_path)
+    monkeypatch.setenv("ONEJOB_URL", servers.authenticated.url)
+    session = CommandLineSession(capfd)
+    session.masker.name(servers.authenticated.url, "<server>")
+    session.show("jobs")
+    session.run("""
+        submit charge --key k --api-key oj_nonsense
+        doctor
+        doctor --production --json
+    """)
+    golden("cli/not_allowed.txt", session.text)
+
+
 def run_session(session: CommandLineSession) -> None:
     session.show("""
         submit charge --key charge-1 --input '{"order": "ORD-1", "amount": 42}' --label shop=eu
@@ -229,4 +253,7 @@ def run_session(session: CommandLineSession) -> None:
         jobs --type mail --cancel --yes --json
         schedules list --url <server>
         doctor --production
+        check <server>/api/jobs --body '{"type": "checked", "input": {"n": 1}}' --id job.id
+        check <server>/api/jobs --body '{"type": "checked", "input": {"n": 1}}' --id job.id --only replay --json
+        check <server>/api/jobs --body '{"type": "checked", "input": {"n": 1}}' --id job.id --only misuse-status --junit
     """)
