@@ -270,7 +270,7 @@ def test_programs(session: CommandLineSession, golden: GoldenCheck) -> None:
         relay
         relay --from sqlite:///shop.db --once
         relay --from sqlite:///shop.db --once --json
-        relay --from sqlite:///shop.db --table absent --once
+        relay --from sqlite:////no/such/folder/shop.db --once
         demo --jobs 0
         check
         check http://127.0.0.1:1/orders

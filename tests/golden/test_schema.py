@@ -73,6 +73,8 @@ def test_tables_of_postgresql(golden: GoldenCheck, postgres: Server) -> None:
 async def read_catalogue(url: str) -> dict[str, str]:
     connection = await asyncpg.connect(url)
     try:
-        return {title: "\n".join(row[0] for row in await connection.fetch(sql)) for title, sql in _POSTGRES.items()}
+        return {
+            title: "\n".join(row[0].rstrip() for row in await connection.fetch(sql)) for title, sql in _POSTGRES.items()
+        }
     finally:
         await connection.close()
