@@ -12,12 +12,13 @@ from tests.golden.conftest import FILES, RENEW
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("tests", "src/onejob/conformance")
+_SUITE = re.compile("^Test|Contract$|Rules$")
 ON_RECORD, MOVED = FILES / "test_ids.txt", FILES / "moved_tests.txt"
 
 
 def test_every_test_on_record_exists_or_has_a_successor() -> None:
     existing = {test for place in PLACES for path in (ROOT / place).rglob("*.py") for test in ids_in(path, ROOT)}
-    on_record = set(ON_RECORD.read_text(encoding="utf-8").split()) if ON_RECORD.exists() else set[str]()
+    on_record = set(ON_RECORD.read_text(encoding="utf-8").splitlines()) if ON_RECORD.exists() else set[str]()
     if RENEW:
         on_record |= existing
         ON_RECORD.write_text("".join(f"{test}\n" for test in sorted(on_record)), encoding="utf-8")
@@ -27,9 +28,22 @@ def test_every_test_on_record_exists_or_has_a_successor() -> None:
 
 def test_a_lost_test_is_found(tmp_path: Path) -> None:
     path = tmp_path / "test_a.py"
-    path.write_text("async def test_one(): ...\nclass TestB:\n    def test_two(self): ...\n    def helper(self): ...\n")
+    path.write_text("""
+from tests.test_b import helper, test_three as test_four
+
+async def test_one(): ...
+
+class TestB(Contract):
+    def test_two(self): ...
+    def helper(self): ...
+""")
     existing = set(ids_in(path, tmp_path))
-    assert existing == {"test_a.py::test_one", "test_a.py::TestB::test_two"}
+    assert existing == {
+        "test_a.py::test_one",
+        "test_a.py::test_four",
+        "test_a.py::TestB::test_two",
+        "test_a.py::TestB(Contract)",
+    }
 
     def missing(moved: str) -> list[str]:
         return list(missing_tests(existing, existing | {"old.py::test_x"}, parse_moved(moved)))
@@ -48,19 +62,24 @@ def test_a_lost_test_is_found(tmp_path: Path) -> None:
 
 
 def ids_in(path: Path, root: Path) -> Iterator[str]:
-    """The ids of the test functions that a file defines, without parameters."""
+    """The tests that a file defines or imports, without parameters; and from which suites its classes inherit."""
     name = path.relative_to(root).as_posix()
     for node in ast.parse(path.read_bytes()).body:
         if isinstance(node, ast.ClassDef):
-            yield from (f"{name}::{node.name}::{function}" for function in names_of_tests(node.body))
+            yield from (f"{name}::{node.name}::{test}" for test in names_of_tests(node.body))
+            if _SUITE.search(node.name):
+                yield from (f"{name}::{node.name}({ast.unparse(base)})" for base in node.bases)
         else:
-            yield from (f"{name}::{function}" for function in names_of_tests([node]))
+            yield from (f"{name}::{test}" for test in names_of_tests([node]))
 
 
 def names_of_tests(nodes: list[ast.stmt]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node.name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = [node.name]
+        else:
+            names = [alias.asname or alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        yield from (name for name in names if name.startswith("test_"))
 
 
 def parse_moved(text: str) -> dict[str, list[str]]:
