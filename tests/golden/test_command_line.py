@@ -311,7 +311,6 @@ def test_wrong_words_and_missing_things(session: CommandLineSession, golden: Gol
         submit charge --label nonsense
         submit charge --delivery never
         submit charge --sequence 1
-        submit charge --key-from-ci
         submit charge --site fra --json
         submit charge --wait-for 1s --json
         jobs --limit 0
