@@ -14,7 +14,7 @@ INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs site screenshots lock sbom dist wheels prove clean
+.PHONY: help setup serve test check format bench docs golden site screenshots lock sbom dist wheels prove clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -60,6 +60,9 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 
 docs: $(READY) ## Renew the generated pages
 	$(BIN)/python docs/generate.py
+
+golden: $(READY) ## Write again what tests/golden has on record
+	RENEW_GOLDEN=1 $(BIN)/pytest -q -p no:randomly tests/golden
 
 site: .venv/.docs ## Build the documentation site in build/site
 	$(BIN)/python docs/build_site.py
