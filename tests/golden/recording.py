@@ -63,10 +63,10 @@ class Masks:
 
     def mask(self, text: str) -> str:
         text = TIME.sub(lambda found: found[0] if found[0] in self._sent_times else "<time>", text)
-        for kind, pattern in NUMBERED.items():
-            text = re.sub(pattern, lambda found, kind=kind: self._label(kind, found[0]), text)  # type: ignore[misc]
         for pattern, label in PLAIN.items():
             text = re.sub(pattern, label, text)
+        for kind, pattern in NUMBERED.items():
+            text = re.sub(pattern, lambda found, kind=kind: self._label(kind, found[0]), text)  # type: ignore[misc]
         return text
 
     def _label(self, kind: str, value: str) -> str:
@@ -115,7 +115,7 @@ class Recorder:
     def ask(self, title: str, line: str, *headers: str, body: object = None, until: bytes = b"") -> Any:
         """Send a request of the API; the JSON of its response. With `until` only the begin of a stream is read."""
         self.note_title(title)
-        request = encode_request(line, HOST, (*self.always, *headers), body)
+        request = encode_request(line, (*self.always, *headers), body)
         if self._socket is None or self._stream is None:
             self._socket = self._connect()
             self._stream = self._socket.makefile("rb")
@@ -134,23 +134,28 @@ class Recorder:
     def ask_unrecorded(self, line: str, *headers: str) -> Any:
         """For what a session waits for."""
         with self._connect() as connection, connection.makefile("rb") as stream:
-            connection.sendall(encode_request(line, HOST, (*self.always, *headers), None))
+            connection.sendall(encode_request(line, (*self.always, *headers)))
             response = read_response(stream, "GET")
         return None if response is None else json.loads(response.body)
 
     @contextmanager
-    def begin(self, title: str, line: str, *headers: str, body: object = None) -> Iterator["Pending"]:
+    def begin(self, title: str, line: str, *headers: str, body: object = None) -> Iterator[Pending]:
         """Send a request on a connection of its own, and do not wait for its response."""
         self.note_title(title)
-        request = encode_request(line, HOST, (*self.always, *headers), body)
+        request = encode_request(line, (*self.always, *headers), body)
         with self.open(request) as pending:
             yield pending
 
     @contextmanager
-    def open(self, request: bytes) -> Iterator["Pending"]:
+    def open(self, request: bytes) -> Iterator[Pending]:
         self.note_request(request)
+        with self.open_unrecorded() as pending:
+            pending.connection.sendall(request)
+            yield pending
+
+    @contextmanager
+    def open_unrecorded(self) -> Iterator[Pending]:
         with self._connect() as connection, connection.makefile("rb") as stream:
-            connection.sendall(request)
             yield Pending(connection, stream)
 
     def cookie(self) -> str:
@@ -202,6 +207,11 @@ class Recorder:
         self.masks.keep_times(request)
         self._parts.append(self.masks.mask(quote_lines(">", render_request(request))))
 
+    def note_received(self, request: bytes) -> None:
+        """A request of the service itself: shown as a response is, since the service has chosen what is in it."""
+        head, end, body = request.partition(b"\r\n\r\n")
+        self._parts.append(self.masks.mask(quote_lines(">", render_response(Response(head + end, body)))))
+
     def note_responses(self, responses: Iterable[Response], *, is_closed: bool = False) -> None:
         for response in responses:
             text = render_response(response)
@@ -219,9 +229,9 @@ def wait_until(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def encode_request(line: str, host: str, headers: Iterable[str], body: object) -> bytes:
-    data = body.encode() if isinstance(body, str) else body
-    lines = [f"{line} HTTP/1.1", f"Host: {host}", *headers]
+def encode_request(line: str, headers: Iterable[str] = (), body: object = None) -> bytes:
+    data: Any = body.encode() if isinstance(body, str) else body
+    lines = [f"{line} HTTP/1.1", f"Host: {HOST}", *headers]
     if isinstance(data, (dict, list)):
         data = json.dumps(data).encode()
         lines.append("Content-Type: application/json")
@@ -271,7 +281,9 @@ def render_request(request: bytes) -> str:
 def render_response(response: Response) -> str:
     lines = response.head.decode("latin-1").replace("\r\n", "\n").rstrip("\n")
     length = response.header("content-length")
-    if length not in ("", "0") and (not response.body or int(length) == len(response.body)):  # to HEAD, or right
+    if (
+        length.isdigit() and length != "0" and (not response.body or int(length) == len(response.body))
+    ):  # to HEAD, or right
         lines = re.sub(r"(?<=\ncontent-length: )[0-9]+", "<length>", lines, flags=re.IGNORECASE)
     media_type = response.header("content-type").partition(";")[0]
     return f"{lines}\n\n{MARKED_TYPES.get(media_type) or render_body(response.body)}" if response.body else lines

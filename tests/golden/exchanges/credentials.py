@@ -80,10 +80,17 @@ def record_tokens(api: Recorder) -> None:
         "a token of another algorithm": token("RS256"),
     }.items():
         api.ask(title, "GET /api/session", bearer(text))
-    allowed = {
-        "GET /api/jobs?limit=1": None, "POST /api/jobs": JOB, f"GET /api/jobs/{job}/input": None, "POST /api/work/claim": {"types": ["x"]},
-        "DELETE /api/keys/k?scope=t": None, f"POST /api/jobs/{job}/rerun": None, "GET /api/workers": None, "PUT /api/quotas/x": {}, "GET /metrics": None,
-    }  # fmt: skip
+    allowed: dict[str, object] = {
+        "GET /api/jobs?limit=1": None,
+        "POST /api/jobs": JOB,
+        f"GET /api/jobs/{job}/input": None,
+        "POST /api/work/claim": {"types": ["x"]},
+        "DELETE /api/keys/k?scope=t": None,
+        f"POST /api/jobs/{job}/rerun": None,
+        "GET /api/workers": None,
+        "PUT /api/quotas/x": {},
+        "GET /metrics": None,
+    }
     for line, body in allowed.items():
         api.ask(f"no role: {line.replace(job, 'JOB')}", line, bearer(token(roles=[])), body=body)
     for role in ("submitter", "worker", "operator", "metrics"):

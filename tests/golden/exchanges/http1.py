@@ -6,6 +6,19 @@ SUBMIT = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
 CLOSE = b"Connection: close\r\n\r\n"
 JSON = b'{"type": "t"}'
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+BAD_FRAMING = {
+    "a length and chunks": b"Content-Length: 13\r\nTransfer-Encoding: chunked\r\n",
+    "two lengths": b"Content-Length: 13\r\nContent-Length: 14\r\n",
+    "the same length twice": b"Content-Length: 13\r\nContent-Length: 13\r\n",
+    "a list of lengths": b"Content-Length: 13, 13\r\n",
+    "a negative length": b"Content-Length: -1\r\n",
+    "a length in hex": b"Content-Length: 0x0d\r\n",
+    "a length with a sign": b"Content-Length: +13\r\n",
+    "a length that overflows": b"Content-Length: 99999999999999999999\r\n",
+    "an unknown coding": b"Transfer-Encoding: gzip, chunked\r\n",
+    "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+    "identity": b"Transfer-Encoding: identity\r\n",
+}
 
 
 def get(target: bytes, *lines: bytes, method: bytes = b"GET") -> bytes:
@@ -75,19 +88,7 @@ def record_bodies(api: Recorder) -> None:
     api.send("a body of GET is ignored", HEALTH + b"Content-Length: 3\r\n" + CLOSE + b"abc")
     api.send("a length of zero", SUBMIT + b"Content-Length: 0\r\n" + CLOSE)
     api.send("no length", SUBMIT + CLOSE)
-    for title, lines in {
-        "a length and chunks": b"Content-Length: 13\r\nTransfer-Encoding: chunked\r\n",
-        "two lengths": b"Content-Length: 13\r\nContent-Length: 14\r\n",
-        "the same length twice": b"Content-Length: 13\r\nContent-Length: 13\r\n",
-        "a list of lengths": b"Content-Length: 13, 13\r\n",
-        "a negative length": b"Content-Length: -1\r\n",
-        "a length in hex": b"Content-Length: 0x0d\r\n",
-        "a length with a sign": b"Content-Length: +13\r\n",
-        "a length that overflows": b"Content-Length: 99999999999999999999\r\n",
-        "an unknown coding": b"Transfer-Encoding: gzip, chunked\r\n",
-        "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-        "identity": b"Transfer-Encoding: identity\r\n",
-    }.items():
+    for title, lines in BAD_FRAMING.items():
         api.send(title, SUBMIT + lines + CLOSE + JSON)
     chunked = SUBMIT + b"Transfer-Encoding: chunked\r\n" + CLOSE
     api.send("a chunk without a size", chunked + b"\r\n")
@@ -134,11 +135,28 @@ def record_heads(api: Recorder) -> None:
 
 def record_targets(api: Recorder) -> None:
     for target in (
-        b"http://localhost/healthz", b"http://evil.example/healthz", b"https://localhost/healthz?x=1", b"//localhost/healthz", b"/healthz#top",
-        b"/healthz?", b"/%68ealthz", b"/healthz%00", b"/api/jobs/%2e%2e/%2e%2e/healthz", b"/api/../healthz", b"/healthz;v=1",
-        b"/api/jobs/a%2Fb", b"/api/jobs/%C3%A4", b"/api/jobs/%C3", b"/api/jobs?type=a+b%20c&limit=5", b"/api/jobs?%74ype=t", b"/api/jobs?type=%zz",
-        b"/api/jobs?&", b"/api/jobs?type=\xc3\xa4", b"/api/j\xc3\xb6bs", b"*",
-    ):  # fmt: skip
+        b"http://localhost/healthz",
+        b"http://evil.example/healthz",
+        b"https://localhost/healthz?x=1",
+        b"//localhost/healthz",
+        b"/healthz#top",
+        b"/healthz?",
+        b"/%68ealthz",
+        b"/healthz%00",
+        b"/api/jobs/%2e%2e/%2e%2e/healthz",
+        b"/api/../healthz",
+        b"/healthz;v=1",
+        b"/api/jobs/a%2Fb",
+        b"/api/jobs/%C3%A4",
+        b"/api/jobs/%C3",
+        b"/api/jobs?type=a+b%20c&limit=5",
+        b"/api/jobs?%74ype=t",
+        b"/api/jobs?type=%zz",
+        b"/api/jobs?&",
+        b"/api/jobs?type=\xc3\xa4",
+        b"/api/j\xc3\xb6bs",
+        b"*",
+    ):
         api.send(f"GET {target.decode('latin-1').encode('unicode_escape').decode()}", get(target))
     api.send("OPTIONS *", get(b"*", method=b"OPTIONS"))
     api.send(

@@ -5,6 +5,31 @@ from tests.golden.recording import Recorder
 CHARGE = {"type": "charge", "input": {"amount": 42}}
 ORDER_1 = "Idempotency-Key: order-1"
 NO_JOB = "/api/jobs/01900000-0000-7000-8000-000000000000"
+BAD_BODIES: dict[str, object] = {
+    "an empty body": "",
+    "broken JSON": '{"type": "charge"',
+    "not an object": "[1]",
+    "bytes that are not UTF-8": b'{"type": "\xff"}',
+    "no type": "{}",
+    "an empty type": {"type": ""},
+    "a reserved type": {"type": "onejob.callback"},
+    "a type of another kind": {"type": 7},
+    "an unknown member": {"type": "charge", "colour": "red"},
+    "a member twice": '{"type": "charge", "type": "charge"}',
+    "a member of the input twice": '{"type": "charge", "input": {"a": 1, "a": 2}}',
+    "a number that a double cannot hold": '{"type": "charge", "input": 1e999}',
+    "a lone surrogate": '{"type": "charge", "input": "\\ud800"}',
+    "a priority out of range": {"type": "charge", "priority": 10_000_000},
+    "a time without a zone": {"type": "charge", "runAt": "2099-01-01T00:00:00"},
+    "a window that is too short": {"type": "charge", "idempotencyKey": "k", "idempotencyTtlSeconds": 0.1},
+    "an unknown delivery": {"type": "charge", "delivery": "sometimes"},
+    "no attempt": {"type": "charge", "maxAttempts": 0},
+    "a negative cost": {"type": "charge", "estimatedCost": -1},
+    "labels that are not text": {"type": "charge", "labels": {"a": 1}},
+    "an unknown reservation": {"type": "charge", "reservation": "r" * 48},
+    "a callback with a password": {"type": "charge", "callback": {"url": "http://me:you@127.0.0.1/x"}},
+    "sites where none are configured": {"type": "charge", "idempotencyKey": "k", "sites": ["fra"]},
+}
 
 
 def record_submissions(api: Recorder) -> None:
@@ -28,31 +53,7 @@ def record_submissions(api: Recorder) -> None:
 
 
 def record_refused_submissions(api: Recorder) -> None:
-    for title, body in {
-        "an empty body": "",
-        "broken JSON": '{"type": "charge"',
-        "not an object": "[1]",
-        "bytes that are not UTF-8": b'{"type": "\xff"}',
-        "no type": "{}",
-        "an empty type": {"type": ""},
-        "a reserved type": {"type": "onejob.callback"},
-        "a type of another kind": {"type": 7},
-        "an unknown member": {"type": "charge", "colour": "red"},
-        "a member twice": '{"type": "charge", "type": "charge"}',
-        "a member of the input twice": '{"type": "charge", "input": {"a": 1, "a": 2}}',
-        "a number that a double cannot hold": '{"type": "charge", "input": 1e999}',
-        "a lone surrogate": '{"type": "charge", "input": "\\ud800"}',
-        "a priority out of range": {"type": "charge", "priority": 10_000_000},
-        "a time without a zone": {"type": "charge", "runAt": "2099-01-01T00:00:00"},
-        "a window that is too short": {"type": "charge", "idempotencyKey": "k", "idempotencyTtlSeconds": 0.1},
-        "an unknown delivery": {"type": "charge", "delivery": "sometimes"},
-        "no attempt": {"type": "charge", "maxAttempts": 0},
-        "a negative cost": {"type": "charge", "estimatedCost": -1},
-        "labels that are not text": {"type": "charge", "labels": {"a": 1}},
-        "an unknown reservation": {"type": "charge", "reservation": "r" * 48},
-        "a callback with a password": {"type": "charge", "callback": {"url": "http://me:you@127.0.0.1/x"}},
-        "sites where none are configured": {"type": "charge", "idempotencyKey": "k", "sites": ["fra"]},
-    }.items():
+    for title, body in BAD_BODIES.items():
         api.ask(title, "POST /api/jobs", body=body)
     for title, key in {
         "an empty key": "",

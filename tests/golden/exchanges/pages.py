@@ -5,9 +5,22 @@ import re
 from tests.golden.recording import Recorder
 
 CONSOLE = (
-    "/", "/jobs", "/jobs/some-job", "/keys", "/keys/a/b%2Fc", "/lost", "/types", "/workers", "/schedules", "/quotas", "/reservations",
-    "/sequences", "/callbacks", "/api-keys", "/search",
-)  # fmt: skip
+    "/",
+    "/jobs",
+    "/jobs/some-job",
+    "/keys",
+    "/keys/a/b%2Fc",
+    "/lost",
+    "/types",
+    "/workers",
+    "/schedules",
+    "/quotas",
+    "/reservations",
+    "/sequences",
+    "/callbacks",
+    "/api-keys",
+    "/search",
+)
 
 
 def record_pages(api: Recorder) -> None:

@@ -30,6 +30,11 @@ def record_strict_server(api: Recorder, root: str) -> None:
     api.ask("an unknown site", "POST /api/jobs", admin, "Idempotency-Key: k2", body=JOB | {"sites": ["nowhere"]})
     api.ask("its input is hidden", f"GET /api/jobs/{job}/input", admin)
     api.ask("its failures are hidden", f"GET /api/jobs/{job}/failures", admin)
+    exceed_limits(api, root)
+
+
+def exceed_limits(api: Recorder, root: str) -> None:
+    admin = bearer(root)
     api.ask("an unknown provider", "POST /api/cloud/jobs/submit?provider=x", admin, body={"config": 1})
     api.ask(
         "a callback to a private port",

@@ -26,6 +26,10 @@ def record_work(api: Recorder) -> None:
     api.ask("the events so far", f"GET /api/jobs/{job}/events", until=b'"two"')
     api.ask("a stale token", f"POST /api/jobs/{job}/extend", body=mine | {"token": 99})
     api.ask("release it", f"POST /api/jobs/{job}/release", body=mine | {"delaySeconds": 0})
+    finish_attempts(api, job, claim)
+
+
+def finish_attempts(api: Recorder, job: str, claim: dict[str, object]) -> None:
     second = api.ask("claim and start at once", "POST /api/work/claim", body=claim | {"holder": "me-2", "start": True})[
         "jobs"
     ][0]
@@ -137,6 +141,6 @@ def record_callbacks(api: Recorder) -> None:
     receiver.close()
     api.note("the service sends:")
     for request in receiver.requests:
-        api.note_request(request)
+        api.note_received(request)
     api.ask("its details", f"GET /api/jobs/{job}/details")
     api.ask("the callbacks that were delivered", "GET /api/callbacks?state=success")
