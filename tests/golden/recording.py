@@ -42,6 +42,9 @@ PLAIN = {
     r"(?<=webhook-timestamp: )[0-9]+": "<seconds>",
     r"(?<=webhook-signature: v1,)[A-Za-z0-9+/=]{44}": "<signature>",
     r"(?<=Onejob-Signature: )t=[0-9]+,v1=[0-9a-f]{64}": "t=<seconds>,v1=<signature>",
+    r"(?<=same key in )(?!1\.0)[0-9.]+(?= s)": "<seconds>",
+    r"(?<=HTTP/1\.1 413 ).*": "<reason>",  # Python 3.13 has other words for these two
+    r"(?<=HTTP/1\.1 422 ).*": "<reason>",
     r"(?<=wait )[0-9]+(?= s)": "<seconds>",
     r"(?<=\"countedAt\": )(?:null|\"<time>\")": "<time or null>",
 }

@@ -90,6 +90,10 @@ def record_bodies(api: Recorder) -> None:
     api.send("no length", SUBMIT + CLOSE)
     for title, lines in BAD_FRAMING.items():
         api.send(title, SUBMIT + lines + CLOSE + JSON)
+    send_bad_chunks(api)
+
+
+def send_bad_chunks(api: Recorder) -> None:
     chunked = SUBMIT + b"Transfer-Encoding: chunked\r\n" + CLOSE
     api.send("a chunk without a size", chunked + b"\r\n")
     api.send("a chunk with a wrong size", chunked + b"xyz\r\n")

@@ -96,7 +96,7 @@ def record_batches(api: Recorder) -> None:
     api.ask("an item of the wrong shape", "POST /api/jobs/batch", body={"jobs": [{"type": 1}]})
     api.ask("a batch with a key", "POST /api/jobs/batch", ORDER_1, body={"jobs": items})
     api.ask("a batch with a query", "POST /api/jobs/batch?dryRun=true", body={"jobs": items})
-    api.ask("GET of a batch is the job of that name", "GET /api/jobs/batch")
+    api.ask("GET of a batch", "GET /api/jobs/batch")
     api.ask("PUT of a batch", "PUT /api/jobs/batch", body={"jobs": items})
 
 
