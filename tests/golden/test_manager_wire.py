@@ -3,8 +3,9 @@
 import json
 import re
 import socket
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec import msgpack
 from onejob.cli import main
 from tests.golden.recording import Pending, Recorder, Response, read_response
 from tests.golden.test_lifecycle import run_command
+from tests.http.test_tls import make_files
 
 from .conftest import GoldenCheck
 
@@ -92,13 +94,22 @@ def to_text(value: object, indent: int | None = 2) -> str:
 
 
 @contextmanager
-def run_manager(folder: Path) -> Iterator[Gate]:
-    with run_command(folder, "manager", "--bind", "127.0.0.1:0", "--engine", "sqlite:///onejob.db") as process:
+def run_manager(
+    folder: Path, *options: str, wrap: Callable[[socket.socket], socket.socket] | None = None
+) -> Iterator[Gate]:
+    with run_command(
+        folder, "manager", "--bind", "127.0.0.1:0", "--engine", "sqlite:///onejob.db", *options
+    ) as process:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:([0-9]+)", process.stdout.readline())
+        found = re.search(r"https?://127\.0\.0\.1:([0-9]+)", process.stdout.readline())
         assert found
         port = int(found[1])
-        yield Gate(lambda: socket.create_connection(("127.0.0.1", port), timeout=30))
+
+        def connect() -> socket.socket:
+            connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+            return connection if wrap is None else wrap(connection)
+
+        yield Gate(connect)
 
 
 def record_undisturbed(folder: Path, record: Callable[[Path], Gate]) -> str:
@@ -197,6 +208,34 @@ def record_credentials(folder: Path) -> Gate:
 GATE_KEYS = {"all": (), "acme": ("--for-tenant", "acme"), "lon": ("--site", "--for-tenant", "acme")}
 
 
+def record_tls(folder: Path) -> Gate:
+    own, client = make_files(folder / "own"), make_files(folder / "client")
+    trusting = ssl.create_default_context(cafile=str(own.cert))
+    nobody = ssl.create_default_context(cafile=str(own.cert))
+    trusting.load_cert_chain(client.cert, client.key)
+
+    def wrap(connection: socket.socket) -> socket.socket:
+        return contexts[-1].wrap_socket(connection, server_hostname="127.0.0.1") if contexts else connection
+
+    contexts = [trusting]
+    options = ("--tls-cert", str(own.cert), "--tls-key", str(own.key), "--tls-client-ca", str(client.cert))
+    with run_manager(folder, *options, wrap=wrap) as gate:
+        record_hello(gate)
+        contexts.append(nobody)
+        note_refused_connection(gate, "a gate without a certificate is refused")
+        contexts.clear()
+        note_refused_connection(gate, "so is one without TLS")
+    return gate
+
+
+def note_refused_connection(gate: Gate, title: str) -> None:
+    received = b""
+    with suppress(OSError), gate.open_unrecorded() as pending:
+        pending.connection.sendall(b"POST /hello HTTP/1.1\r\ncontent-length: 0\r\n\r\n")
+        received = pending.stream.read()
+    gate.note(f"{title}, with {received.count(b'HTTP/')} responses")
+
+
 def create_gate_key(folder: Path, name: str, *options: str) -> str:
     printed = StringIO()
     with redirect_stdout(printed):
@@ -212,3 +251,7 @@ def test_commands_and_queries(tmp_path: Path, golden: GoldenCheck) -> None:
 
 def test_credentials_of_gates(tmp_path: Path, golden: GoldenCheck) -> None:
     golden("http/manager_credentials.txt", record_undisturbed(tmp_path, record_credentials))
+
+
+def test_certificates_of_gates(tmp_path: Path, golden: GoldenCheck) -> None:
+    golden("http/manager_tls.txt", record_undisturbed(tmp_path, record_tls))
