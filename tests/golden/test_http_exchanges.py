@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -121,11 +122,15 @@ def environ() -> dict[str, str]:
 
 def create_admin(folder: Path) -> str:
     """The first API key is created with the command, where the store is."""
+    return str(json.loads(run_locally(folder, "apikey", "create", "root", "--role", "admin", "--json"))["secret"])
+
+
+def run_locally(folder: Path, *words: str) -> str:
+    """What a command prints that works on the store in this folder. It runs in this process, since that is fast."""
     printed = StringIO()
-    with redirect_stdout(printed):
-        store = f"sqlite:///{folder / 'onejob.db'}"
-        assert main(["apikey", "create", "root", "--role", "admin", "--engine", store, "--json"]) == 0
-    return str(json.loads(printed.getvalue())["secret"])
+    with redirect_stdout(printed), patch.dict(os.environ, environ(), clear=True):
+        assert main([*words, "--engine", f"sqlite:///{folder / 'onejob.db'}"]) == 0
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("group", PLAIN_GROUPS)

@@ -5,15 +5,14 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
-from io import StringIO
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import msgpack
 
-from onejob.cli import main
 from tests.golden.recording import Pending, Recorder, Response, read_response
+from tests.golden.test_http_exchanges import run_locally
 from tests.golden.test_lifecycle import run_command
 from tests.http.test_tls import make_files
 
@@ -237,10 +236,7 @@ def note_refused_connection(gate: Gate, title: str) -> None:
 
 
 def create_gate_key(folder: Path, name: str, *options: str) -> str:
-    printed = StringIO()
-    with redirect_stdout(printed):
-        assert main(["gatekey", "create", name, "--engine", f"sqlite:///{folder / 'onejob.db'}", *options]) == 0
-    found = re.search(r"ojg_\S+", printed.getvalue())
+    found = re.search(r"ojg_\S+", run_locally(folder, "gatekey", "create", name, *options))
     assert found
     return found[0]
 
