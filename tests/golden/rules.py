@@ -1,7 +1,7 @@
 """Runs rules of the conformance suite outside of pytest, as a workload that has every kind of command."""
 
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 from onejob.conformance import World
@@ -25,6 +25,7 @@ from onejob.conformance.samples import (
     a_memo,
     every_query,
     policy_ids,
+    quota_ids,
     reserve,
     set_limit,
     set_policy,
@@ -41,8 +42,9 @@ from onejob.core.replies import Claimed, Started
 from onejob.core.states import JobState
 from onejob.core.work import LOG_LINES_MAX, Claim, Extend, Finish, FinishOutcome, Release
 from onejob.engine import ListBacklogs, ListDueFacts, ListFacts, ListJobs, ListReadyJobs, Query
-from onejob.ids import new_holder
+from onejob.ids import new_holder, new_job_id
 from onejob.ledger.maintenance import PurgeProgress, Sweeper, backfill_usage, purge_tenant
+from onejob.ledger.settings import open_settings
 
 _SUITE: tuple[type, ...] = (
     FencingRules, LateCommandRules, MixedBatchRules, PreconditionRules, QuotaRules, RetryRules, SequenceRules,
@@ -106,6 +108,21 @@ class EverydayRules:
         await world.engine.execute([LookUpMemo(tenant=TENANT, job_id=a_memo().job_id, name="charge")])
         await purge_tenant(world.engine, TENANT, PurgeProgress())
 
+    async def test_commands_name_the_settings_of_the_ledger(self, world: World) -> None:
+        """As the front door sends them, alone and in batches, for users with and without limits."""
+        opened = await open_settings(world.engine, {})
+        fields = {"settings": opened.body}
+        for limited in (False, True):
+            if limited:
+                await world.engine.execute([set_limit(1000)])
+            for count in (1, 2, 40):
+                for options in (fields, fields | quota_ids()):
+                    for build in (submit, reserve):
+                        await world.engine.execute([build(new_job_id().hex(), **options) for _ in range(count)])
+                    await world.engine.execute([submit("", **options) for _ in range(count)])
+                    await world.engine.execute([submit("same", **options) for _ in range(count)])
+                    await world.engine.execute([submit("same", input=b"2", **options)])
+
     async def test_every_query_is_answered(self, world: World) -> None:
         await world.engine.execute([submit(type="a"), submit("l", type="b")])
         for query in queries():
@@ -113,12 +130,14 @@ class EverydayRules:
 
 
 def queries() -> list[Query[Any]]:
-    """Every query, and every filter of a list of jobs alone and all of them together."""
+    """Every query, and every filter of a list of jobs alone, some in pairs, and all of them together."""
     filters: dict[str, Any] = {
         "state": JobState.PENDING, "type": TYPE, "user": USER, "usage_id": b"u", "label": b'"a":"b"',
         "created_from": 1, "created_to": FAR_FUTURE, "before": b"j",
     }  # fmt: skip
-    lists = [ListJobs(tenant=TENANT, **{name: value}) for name, value in filters.items()]
+    alone = [{name: value} for name, value in filters.items()]
+    pairs = [{name: filters[name] for name in pair} for pair in combinations(("state", "type", "user"), 2)]
+    lists = [ListJobs(tenant=TENANT, **chosen) for chosen in (*alone, *pairs)]
     others = [ListBacklogs(types=(TYPE,), tenant=TENANT), ListFacts(tenant=TENANT, kind=Kind.JOB, after=b"j")]
     due = [ListDueFacts(kind=kind) for kind in Kind if kind is not Kind.MEMO]
     return [*every_query(b"j"), *lists, ListJobs(tenant=TENANT, **filters), *others, *due]

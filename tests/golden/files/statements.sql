@@ -602,6 +602,17 @@ FROM (
 ORDER BY id DESC
 LIMIT 101;
 
+-- queries.py: build_statement (ListJobs: tenant, state, type)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.state = $2 AND job.type = $3
+ORDER BY id DESC
+LIMIT 101;
+
 -- queries.py: build_statement (ListJobs: tenant, state, type, user, usage_id, label, created_from, created_to, before)
 -- A tenant's jobs, newest first.
 SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
@@ -611,6 +622,77 @@ SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, j
 FROM "public"."job"
 WHERE tenant = $1 AND job.state = $2 AND job.type = $3 AND job.user = $4 AND usage_id = $5 AND usage_id <> '' AND (position($6::bytea IN labels) = 1
   OR position($7::bytea IN labels) > 0) AND created_at >= $8 AND id >= $9 AND created_at <= $10 AND id < $11 AND id < $12
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, state, type; planned: oldest_id)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.state = $2 AND job.type = $3 AND id >= $4
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, state, type; planned: types)
+-- A tenant's jobs, newest first.
+SELECT *
+FROM (
+    SELECT *
+    FROM (
+        SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until,
+          job.run_at, job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token,
+          job.holder, job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs,
+          job.progress, job.finish_digest, job.verb_keys, job.memos
+        FROM "public"."job"
+        WHERE tenant = $1 AND job.state = $2 AND job.type = $3
+        ORDER BY id DESC
+        LIMIT 101
+    ) AS part_0 /* ... n types */
+) AS merged
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, state, user)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.state = $2 AND job.user = $3
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, state, user; planned: oldest_id)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.state = $2 AND job.user = $3 AND id >= $4
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, state, user; planned: types)
+-- A tenant's jobs, newest first.
+SELECT *
+FROM (
+    SELECT *
+    FROM (
+        SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until,
+          job.run_at, job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token,
+          job.holder, job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs,
+          job.progress, job.finish_digest, job.verb_keys, job.memos
+        FROM "public"."job"
+        WHERE tenant = $1 AND job.state = $2 AND job.type = $3 AND job.user = $4
+        ORDER BY id DESC
+        LIMIT 101
+    ) AS part_0 /* ... n types */
+) AS merged
 ORDER BY id DESC
 LIMIT 101;
 
@@ -652,6 +734,28 @@ SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, j
   job.finish_digest, job.verb_keys, job.memos
 FROM "public"."job"
 WHERE tenant = $1 AND job.type = $2
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, type, user)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.type = $2 AND job.user = $3
+ORDER BY id DESC
+LIMIT 101;
+
+-- queries.py: build_statement (ListJobs: tenant, type, user; planned: oldest_id)
+-- A tenant's jobs, newest first.
+SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
+  job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
+  job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
+  job.finish_digest, job.verb_keys, job.memos
+FROM "public"."job"
+WHERE tenant = $1 AND job.type = $2 AND job.user = $3 AND id >= $4
 ORDER BY id DESC
 LIMIT 101;
 
@@ -1005,7 +1109,7 @@ FROM step_4;
 SELECT (SELECT count(*) FROM "public"."job" WHERE id = ANY ($1::bytea[]));
 
 -- statements.py: Statements.changes_sql (absent job, absent usage)
--- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: SubmitSequence.
+-- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Submit, SubmitSequence.
 SELECT (SELECT count(*) FROM "public"."job" WHERE id = ANY ($1::bytea[])), (SELECT count(*) FROM "public"."usage" WHERE id = ANY ($2::bytea[]));
 
 -- statements.py: Statements.changes_sql (absent record)
@@ -1056,6 +1160,28 @@ WITH create_job AS (
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM create_job), (SELECT count(*) FROM add_);
+
+-- statements.py: Statements.changes_sql (create job, add, absent usage)
+-- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Submit.
+WITH create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM unnest($1::text::bytea[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[],
+      $8::text::text[], $9::text::bigint[], $10::text::bigint[], $11::text::bigint[], $12::text::bigint[], $13::text::bigint[], $14::text::text[],
+      $15::text::bigint[], $16::text::bigint[], $17::text::bytea[], $18::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key",
+      "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at")
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM unnest($19::text::bytea[], $20::text::bigint[], $21::text::bigint[], $22::bytea[]) AS u("job_id", "kind", "index", "data")
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM create_job), (SELECT count(*) FROM add_), (SELECT count(*) FROM "public"."usage" WHERE id = ANY ($23::bytea[]));
 
 -- statements.py: Statements.changes_sql (create job, update record, add)
 -- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Reserve, Submit.
@@ -1215,6 +1341,41 @@ WITH create_record AS (
 )
 SELECT (SELECT count(*) FROM create_record), (SELECT count(*) FROM create_job), (SELECT count(*) FROM add_), (SELECT count(*) FROM "public"."record"
   WHERE id = ANY ($39::bytea[])), (SELECT count(*) FROM "public"."job" WHERE id = ANY ($40::bytea[]));
+
+-- statements.py: Statements.changes_sql (create record, create job, add, absent usage)
+-- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Reserve, Submit.
+WITH create_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    SELECT "id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at", "changed_at",
+      "expires_at", "ttl_ms", "actor", "user", 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea
+    FROM unnest($1::text::bytea[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::bytea[], $7::text::bytea[],
+      $8::text::bytea[], $9::text::bigint[], $10::text::bigint[], $11::text::bigint[], $12::text::bigint[], $13::text::bigint[], $14::text::bigint[],
+      $15::text::text[], $16::text::text[]) AS u("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until",
+      "created_at", "changed_at", "expires_at", "ttl_ms", "actor", "user")
+    RETURNING 1
+), create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM unnest($17::text::bytea[], $18::text::text[], $19::text::text[], $20::text::text[], $21::text::text[], $22::text::text[], $23::text::text[],
+      $24::text::text[], $25::text::bigint[], $26::text::bigint[], $27::text::bigint[], $28::text::bigint[], $29::text::bigint[], $30::text::text[],
+      $31::text::bigint[], $32::text::bigint[], $33::text::bytea[], $34::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key",
+      "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at")
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM unnest($35::text::bytea[], $36::text::bigint[], $37::text::bigint[], $38::bytea[]) AS u("job_id", "kind", "index", "data")
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM create_record), (SELECT count(*) FROM create_job), (SELECT count(*) FROM add_), (SELECT count(*) FROM "public"."usage"
+  WHERE id = ANY ($39::bytea[]));
 
 -- statements.py: Statements.changes_sql (create record, insert job, add)
 -- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: CancelAtSite.
@@ -3360,6 +3521,39 @@ VALUES ($1::bytea, '', 'settings', $2::bytea, "public".onejob_now()::bigint, 1, 
 ON CONFLICT DO NOTHING
 RETURNING 1;
 
+-- statements.py: Statements.inserts_sql (arrays; absent usage, policy; create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM unnest($8::text::bytea[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[], $13::text::text[], $14::text::text[],
+      $15::text::text[], $16::text::bigint[], $17::text::bigint[], $18::text::bigint[], $19::text::bigint[], $20::text::bigint[], $21::text::text[],
+      $22::text::bigint[], $23::text::bigint[], $24::text::bytea[], $25::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key",
+      "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at")
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM unnest($26::text::bytea[], $27::text::bigint[], $28::text::bigint[], $29::bytea[]) AS u("job_id", "kind", "index", "data")
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM create_job) + (SELECT count(*) FROM add_) = 0 OR EXISTS (SELECT FROM "public"."usage" WHERE id = ANY
+  ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) OR EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
 -- statements.py: Statements.inserts_sql (arrays; absent usage, policy; create record, create job, add)
 -- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
 WITH create_record AS (
@@ -3398,8 +3592,85 @@ SELECT CASE WHEN (SELECT count(*) FROM create_record) + (SELECT count(*) FROM cr
   "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
--- statements.py: Statements.inserts_sql (arrays; create record, create job, add; has preconditions)
+-- statements.py: Statements.inserts_sql (arrays; absent usage, policy; create record, create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
+WITH create_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    SELECT "id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at", "changed_at",
+      "expires_at", "ttl_ms", "actor", "user", 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea
+    FROM unnest($8::text::bytea[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[], $13::text::bytea[], $14::text::bytea[],
+      $15::text::bytea[], $16::text::bigint[], $17::text::bigint[], $18::text::bigint[], $19::text::bigint[], $20::text::bigint[],
+      $21::text::bigint[], $22::text::text[], $23::text::text[]) AS u("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder",
+      "token", "lease_until", "created_at", "changed_at", "expires_at", "ttl_ms", "actor", "user")
+    RETURNING 1
+), create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM unnest($24::text::bytea[], $25::text::text[], $26::text::text[], $27::text::text[], $28::text::text[], $29::text::text[], $30::text::text[],
+      $31::text::text[], $32::text::bigint[], $33::text::bigint[], $34::text::bigint[], $35::text::bigint[], $36::text::bigint[], $37::text::text[],
+      $38::text::bigint[], $39::text::bigint[], $40::text::bytea[], $41::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key",
+      "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at")
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM unnest($42::text::bytea[], $43::text::bigint[], $44::text::bigint[], $45::bytea[]) AS u("job_id", "kind", "index", "data")
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM create_record) + (SELECT count(*) FROM create_job) + (SELECT count(*) FROM add_) = 0 OR EXISTS (SELECT FROM
+  "public"."usage" WHERE id = ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) OR EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (arrays; create job, add; has preconditions)
 -- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM unnest($6::text::bytea[], $7::text::text[], $8::text::text[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
+      $13::text::text[], $14::text::bigint[], $15::text::bigint[], $16::text::bigint[], $17::text::bigint[], $18::text::bigint[], $19::text::text[],
+      $20::text::bigint[], $21::text::bigint[], $22::text::bytea[], $23::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key",
+      "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at")
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM unnest($24::text::bytea[], $25::text::bigint[], $26::text::bigint[], $27::bytea[]) AS u("job_id", "kind", "index", "data")
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM create_job) + (SELECT count(*) FROM add_) = 0 OR EXISTS (
+    SELECT
+    FROM unnest($3::bytea[], $4::text[], $5::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (arrays; create record, create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
 WITH create_record AS (
     INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
       "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
@@ -3442,6 +3713,98 @@ SELECT CASE WHEN (SELECT count(*) FROM create_record) + (SELECT count(*) FROM cr
   THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($8::bytea, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::bigint, $17::bigint, $18::bigint, $19::bigint,
+      $20::bigint, $21::text, $22::bigint, $23::bigint, $24::bytea, $25::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
+      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($26::bytea, $27::bigint, $28::bigint, $29::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS (SELECT FROM "public"."usage" WHERE id =
+  ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) OR EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create record, create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
+WITH insert_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    VALUES ($8::bytea, $9::text, $10::text, $11::text, $12::text, $13::bytea, $14::bytea, $15::bytea, $16::bigint, $17::bigint, $18::bigint,
+      $19::bigint, $20::bigint, $21::bigint, $22::text, $23::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint,
+      0::bigint, 0::bigint, ''::bytea) /* ... n rows */
+    RETURNING 1
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($24::bytea, $25::text, $26::text, $27::text, $28::text, $29::text, $30::text, $31::text, $32::bigint, $33::bigint, $34::bigint,
+      $35::bigint, $36::bigint, $37::text, $38::bigint, $39::bigint, $40::bytea, $41::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
+      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows
+      */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($42::bytea, $43::bigint, $44::bigint, $45::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS
+  (SELECT FROM "public"."usage" WHERE id = ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) OR EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (rows written out; create job, add; has preconditions)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($6::bytea, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::bigint, $15::bigint, $16::bigint, $17::bigint,
+      $18::bigint, $19::text, $20::bigint, $21::bigint, $22::bytea, $23::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
+      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($24::bytea, $25::bigint, $26::bigint, $27::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS (
+    SELECT
+    FROM unnest($3::bytea[], $4::text[], $5::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
 -- statements.py: Statements.inserts_sql (rows written out; create record, create job, add)
 -- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
 WITH insert_record AS (
@@ -3472,7 +3835,7 @@ SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM in
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.inserts_sql (rows written out; create record, create job, add; has preconditions)
--- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
 WITH insert_record AS (
     INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
       "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
@@ -3857,6 +4220,33 @@ RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) O
   "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create job, add; has preconditions)
+-- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
+WITH step_1 AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT $8::bytea, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::bigint, $17::bigint, $18::bigint, $19::bigint,
+      $20::bigint, $21::text, $22::bigint, $23::bigint, $24::bytea, $25::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
+      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    RETURNING 1
+)
+INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+SELECT $26::bytea, $27::bigint, $28::bigint, $29::bytea
+FROM step_1
+RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) OR
+  EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
 -- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, create job, add)
 -- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
 WITH step_1 AS (
@@ -3883,6 +4273,42 @@ FROM step_2
 RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) THEN
   "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
   "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, create job, add; has preconditions)
+-- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
+WITH step_1 AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    SELECT $8::bytea, $9::text, $10::text, $11::text, $12::text, $13::bytea, $14::bytea, $15::bytea, $16::bigint, $17::bigint, $18::bigint,
+      $19::bigint, $20::bigint, $21::bigint, $22::text, $23::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint,
+      0::bigint, 0::bigint, ''::bytea
+    RETURNING 1
+), step_2 AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT $24::bytea, $25::text, $26::text, $27::text, $28::text, $29::text, $30::text, $31::text, $32::bigint, $33::bigint, $34::bigint,
+      $35::bigint, $36::bigint, $37::text, $38::bigint, $39::bigint, $40::bytea, $41::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
+      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM step_1
+    RETURNING 1
+)
+INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+SELECT $42::bytea, $43::bigint, $44::bigint, $45::bytea
+FROM step_2
+RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) OR
+  EXISTS (
+    SELECT
+    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
+    WHERE NOT EXISTS (
+        SELECT
+        FROM "public"."policy" AS p
+        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
+    )
+) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
+  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, insert job, add)
@@ -3995,7 +4421,7 @@ RETURNING CASE WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint 
   $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.single_row_inserts_sql (create record, create job, add; has preconditions)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
+-- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
 WITH step_1 AS (
     INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
       "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
@@ -4289,7 +4715,7 @@ SELECT 1, NULL, NULL, 31, xmin_of_row, NULL::bytea, NULL::text, NULL::text, NULL
 FROM found_job;
 
 -- statements.py: Statements.snapshot_sql (record, job, policy, follows jobs)
--- Loads the facts of a batch without locks, all kinds on one snapshot. Used by: Submit.
+-- Loads the facts of a batch without locks, all kinds on one snapshot. Used by: Reserve, Submit.
 WITH found_record AS MATERIALIZED (
     SELECT xmin AS xmin_of_row, "id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
       "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
@@ -5590,6 +6016,94 @@ SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM create_recor
   $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.verified_changes_sql (holds policy shared; absent usage, policy; create job, add)
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Submit.
+WITH announced AS MATERIALIZED (
+    SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
+      $4::integer)) AS locks
+), hold_policy AS (
+    SELECT
+    FROM "public"."policy" AS t, (VALUES ($5::bytea, $6::bigint, $7::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR SHARE OF t SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT coalesce(CASE WHEN (SELECT locks FROM announced) = 2 AND (SELECT count(*) FROM hold_policy) = $10::bigint THEN
+      "public".onejob_are_absent(NULL, NULL, NULL, $8::bytea[], $9::bytea[], NULL) END, false) AS ok
+), create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM (VALUES ($12::bytea, $13::text, $14::text, $15::text, $16::text, $17::text, $18::text, $19::text, $20::bigint, $21::bigint, $22::bigint,
+      $23::bigint, $24::bigint, $25::text, $26::bigint, $27::bigint, $28::bytea, $29::bigint) /* ... n rows */) AS u("id", "tenant", "type", "state",
+      "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms",
+      "labels", "due_at")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM (VALUES ($30::bytea, $31::bigint, $32::bigint, $33::bytea) /* ... n rows */) AS u("job_id", "kind", "index", "data")
+    WHERE u."job_id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+)
+SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM create_job) + (SELECT count(*) FROM add_) <> $11::bigint THEN
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
+  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.verified_changes_sql (holds policy shared; absent usage, policy; create record, create job, add)
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Reserve, Submit.
+WITH announced AS MATERIALIZED (
+    SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
+      $4::integer)) AS locks
+), hold_policy AS (
+    SELECT
+    FROM "public"."policy" AS t, (VALUES ($5::bytea, $6::bigint, $7::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR SHARE OF t SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT coalesce(CASE WHEN (SELECT locks FROM announced) = 2 AND (SELECT count(*) FROM hold_policy) = $10::bigint THEN
+      "public".onejob_are_absent(NULL, NULL, NULL, $8::bytea[], $9::bytea[], NULL) END, false) AS ok
+), create_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    SELECT "id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at", "changed_at",
+      "expires_at", "ttl_ms", "actor", "user", 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea
+    FROM (VALUES ($12::bytea, $13::text, $14::text, $15::text, $16::text, $17::bytea, $18::bytea, $19::bytea, $20::bigint, $21::bigint, $22::bigint,
+      $23::bigint, $24::bigint, $25::bigint, $26::text, $27::text) /* ... n rows */) AS u("id", "tenant", "scope", "key", "status", "fingerprint",
+      "job_ids", "holder", "token", "lease_until", "created_at", "changed_at", "expires_at", "ttl_ms", "actor", "user")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), create_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint, ''::bytea,
+      0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
+    FROM (VALUES ($28::bytea, $29::text, $30::text, $31::text, $32::text, $33::text, $34::text, $35::text, $36::bigint, $37::bigint, $38::bigint,
+      $39::bigint, $40::bigint, $41::text, $42::bigint, $43::bigint, $44::bytea, $45::bigint) /* ... n rows */) AS u("id", "tenant", "type", "state",
+      "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms",
+      "labels", "due_at")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM (VALUES ($46::bytea, $47::bigint, $48::bigint, $49::bytea) /* ... n rows */) AS u("job_id", "kind", "index", "data")
+    WHERE u."job_id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+)
+SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM create_record) + (SELECT count(*) FROM create_job) + (SELECT count(*) FROM add_)
+  <> $11::bigint THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND
+  $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
 -- statements.py: Statements.verified_changes_sql (holds policy shared; create job, add)
 -- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Submit.
 WITH announced AS MATERIALIZED (
@@ -5628,7 +6142,7 @@ SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM create_job) 
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.verified_changes_sql (holds policy shared; create record, create job, add)
--- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Submit.
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Reserve, Submit.
 WITH announced AS MATERIALIZED (
     SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
       $4::integer)) AS locks
@@ -6795,6 +7309,130 @@ SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM update_strea
   1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE
   "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'),
   pg_current_xact_id()::xid;
+
+-- statements.py: Statements.verified_changes_sql (holds usage, policy shared; absent policy; create record, insert job, update usage, add)
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Reserve, Submit.
+WITH announced AS MATERIALIZED (
+    SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
+      $4::integer)) AS locks
+), hold_usage AS (
+    SELECT
+    FROM "public"."usage" AS t, (VALUES ($5::bytea, $6::bigint, $7::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR UPDATE OF t SKIP LOCKED
+), hold_policy AS (
+    SELECT
+    FROM "public"."policy" AS t, (VALUES ($8::bytea, $9::bigint, $10::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR SHARE OF t SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT coalesce(CASE WHEN (SELECT locks FROM announced) = 2 AND (SELECT count(*) FROM hold_usage) + (SELECT count(*) FROM hold_policy) =
+      $12::bigint THEN "public".onejob_are_absent(NULL, NULL, NULL, NULL, $11::bytea[], NULL) END, false) AS ok
+), create_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    SELECT "id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at", "changed_at",
+      "expires_at", "ttl_ms", "actor", "user", 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea
+    FROM (VALUES ($14::bytea, $15::text, $16::text, $17::text, $18::text, $19::bytea, $20::bytea, $21::bytea, $22::bigint, $23::bigint, $24::bigint,
+      $25::bigint, $26::bigint, $27::bigint, $28::text, $29::text) /* ... n rows */) AS u("id", "tenant", "scope", "key", "status", "fingerprint",
+      "job_ids", "holder", "token", "lease_until", "created_at", "changed_at", "expires_at", "ttl_ms", "actor", "user")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts", "usage_id",
+      "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos"
+    FROM (VALUES ($30::bytea, $31::text, $32::text, $33::text, $34::text, $35::text, $36::text, $37::text, $38::bigint, $39::bigint, $40::bigint,
+      $41::bigint, $42::bigint, $43::text, $44::bigint, $45::bigint, $46::bytea, $47::bigint, $48::bigint, $49::bigint, $50::bigint, $51::bytea,
+      $52::bigint, $53::bigint, $54::bytea, $55::bigint, $56::bigint, $57::bigint, $58::text, $59::bigint, $60::bigint, $61::text, $62::bytea,
+      $63::bytea, $64::bigint) /* ... n rows */) AS u("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at",
+      "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder",
+      "lease_until", "attempts", "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest",
+      "verb_keys", "memos")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), update_usage AS (
+    UPDATE "public"."usage" AS t
+    SET "tenant" = u."tenant", "user" = u."user", "live" = u."live", "changed_at" = u."changed_at", "cost_held" = u."cost_held", "spent" = u."spent",
+      "spent_at" = u."spent_at", "minutes" = u."minutes", "hours" = u."hours", "counted_at" = u."counted_at", "reservations" = u."reservations",
+      "version" = u."version", "format" = u."format", "limits" = u."limits", "due_at" = u."due_at"
+    FROM (VALUES ($65::bytea, $66::text, $67::text, $68::bigint, $69::bigint, $70::bigint, $71::text, $72::bigint, $73::text, $74::text, $75::bigint,
+      $76::text, $77::bigint, $78::bigint, $79::bytea, $80::bigint, $81::bigint) /* ... n rows */) AS u("id", "tenant", "user", "live", "changed_at",
+      "cost_held", "spent", "spent_at", "minutes", "hours", "counted_at", "reservations", "version", "format", "limits", "due_at", "was")
+    WHERE t.id = u.id AND t.version = u.was AND (SELECT ok FROM held)
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM (VALUES ($82::bytea, $83::bigint, $84::bigint, $85::bytea) /* ... n rows */) AS u("job_id", "kind", "index", "data")
+    WHERE u."job_id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+)
+SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM create_record) + (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM
+  update_usage) + (SELECT count(*) FROM add_) <> $13::bigint THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN
+  "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0,
+  "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.verified_changes_sql (holds usage, policy shared; absent policy; insert job, update usage, add)
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Submit.
+WITH announced AS MATERIALIZED (
+    SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
+      $4::integer)) AS locks
+), hold_usage AS (
+    SELECT
+    FROM "public"."usage" AS t, (VALUES ($5::bytea, $6::bigint, $7::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR UPDATE OF t SKIP LOCKED
+), hold_policy AS (
+    SELECT
+    FROM "public"."policy" AS t, (VALUES ($8::bytea, $9::bigint, $10::xid) /* ... n rows */) AS u("id", "was", "by")
+    WHERE t.id = u.id AND t.version = u.was AND t.xmin = u.by AND (SELECT locks FROM announced) = 2
+    FOR SHARE OF t SKIP LOCKED
+), held AS MATERIALIZED (
+    SELECT coalesce(CASE WHEN (SELECT locks FROM announced) = 2 AND (SELECT count(*) FROM hold_usage) + (SELECT count(*) FROM hold_policy) =
+      $12::bigint THEN "public".onejob_are_absent(NULL, NULL, NULL, NULL, $11::bytea[], NULL) END, false) AS ok
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    SELECT "id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at", "priority",
+      "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts", "usage_id",
+      "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos"
+    FROM (VALUES ($14::bytea, $15::text, $16::text, $17::text, $18::text, $19::text, $20::text, $21::text, $22::bigint, $23::bigint, $24::bigint,
+      $25::bigint, $26::bigint, $27::text, $28::bigint, $29::bigint, $30::bytea, $31::bigint, $32::bigint, $33::bigint, $34::bigint, $35::bytea,
+      $36::bigint, $37::bigint, $38::bytea, $39::bigint, $40::bigint, $41::bigint, $42::text, $43::bigint, $44::bigint, $45::text, $46::bytea,
+      $47::bytea, $48::bigint) /* ... n rows */) AS u("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at",
+      "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder",
+      "lease_until", "attempts", "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest",
+      "verb_keys", "memos")
+    WHERE u."id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+), update_usage AS (
+    UPDATE "public"."usage" AS t
+    SET "tenant" = u."tenant", "user" = u."user", "live" = u."live", "changed_at" = u."changed_at", "cost_held" = u."cost_held", "spent" = u."spent",
+      "spent_at" = u."spent_at", "minutes" = u."minutes", "hours" = u."hours", "counted_at" = u."counted_at", "reservations" = u."reservations",
+      "version" = u."version", "format" = u."format", "limits" = u."limits", "due_at" = u."due_at"
+    FROM (VALUES ($49::bytea, $50::text, $51::text, $52::bigint, $53::bigint, $54::bigint, $55::text, $56::bigint, $57::text, $58::text, $59::bigint,
+      $60::text, $61::bigint, $62::bigint, $63::bytea, $64::bigint, $65::bigint) /* ... n rows */) AS u("id", "tenant", "user", "live", "changed_at",
+      "cost_held", "spent", "spent_at", "minutes", "hours", "counted_at", "reservations", "version", "format", "limits", "due_at", "was")
+    WHERE t.id = u.id AND t.version = u.was AND (SELECT ok FROM held)
+    RETURNING 1
+), add_ AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    SELECT "job_id", "kind", "index", "data"
+    FROM (VALUES ($66::bytea, $67::bigint, $68::bigint, $69::bytea) /* ... n rows */) AS u("job_id", "kind", "index", "data")
+    WHERE u."job_id" IS NOT NULL AND (SELECT ok FROM held)
+    RETURNING 1
+)
+SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM update_usage) + (SELECT count(*) FROM add_) <>
+  $13::bigint THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND
+  $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.verified_changes_sql (holds usage, policy shared; insert job, update usage, add)
 -- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Submit.
