@@ -22,15 +22,17 @@ from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import optimistic, transaction
 from onejob.engines.postgres.schema import known_schema_version
 from onejob.engines.postgres.statements import (
-    Statements,
     StatementPart,
+    Statements,
     guarded_changes,
     single_row_inserts_fast,
 )
 from onejob.engines.postgres.store import PostgresStore
 from onejob.engines.postgres.url import SCHEMA_DEFAULT
 
-SUITE_COMMANDS = tuple(cls for cls in vars(suite).values() if getattr(cls, "__module__", "") == suite.__name__ and isinstance(cls, type))
+SUITE_COMMANDS = tuple(
+    cls for cls in vars(suite).values() if getattr(cls, "__module__", "") == suite.__name__ and isinstance(cls, type)
+)
 INSIDE_COMMANDS = (Submit, Settle, Finish, Extend, Cancel, BeginStep, FinishStep)
 BUILDERS = (
     "changes_sql",
@@ -104,10 +106,9 @@ class PaperEngine(MemoryEngine):
             self._list_inside(commands[0], footprints[0])
 
     def _list_locked(self, commands: Sequence[Command[Any]], footprints: Sequence[Footprint]) -> None:
-        for exclusive in (False, True):
-            steps = transaction.load_steps(self._log.statements, footprints, locking=True, exclusive=exclusive)
-            loaded = self._drive(steps)
-            decide_batch(commands, footprints, loaded.working_set, loaded.locked_at)
+        steps = transaction.load_steps(self._log.statements, footprints, locking=True)
+        loaded = self._drive(steps)
+        decide_batch(commands, footprints, loaded.working_set, loaded.locked_at)
         self._drive(transaction.save_steps(self._log.statements, loaded.working_set.changes(), loaded))
 
     def _list_verified(self, commands: Sequence[Command[Any]], footprints: Sequence[Footprint]) -> None:

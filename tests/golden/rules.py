@@ -1,6 +1,7 @@
 """Runs rules of the conformance suite outside of pytest, as a workload that has every kind of command."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from itertools import combinations, product
 from typing import Any
 
@@ -11,11 +12,6 @@ from onejob.conformance.mixed_batches import MixedBatchRules
 from onejob.conformance.preconditions import PreconditionRules, SettingsRules
 from onejob.conformance.quotas import QuotaRules
 from onejob.conformance.retries import RetryRules
-from onejob.conformance.sequences import SequenceRules
-from onejob.conformance.sites import SiteRules
-from onejob.conformance.steps import StepRules
-from onejob.conformance.stored_keys import StoredKeyRules
-from onejob.conformance.tenants import TenantRules
 from onejob.conformance.samples import (
     ACTOR,
     FAR_FUTURE,
@@ -33,8 +29,12 @@ from onejob.conformance.samples import (
     submit_counted,
     submit_sequence,
 )
+from onejob.conformance.sequences import SequenceRules
+from onejob.conformance.sites import SiteRules
+from onejob.conformance.steps import StepRules
+from onejob.conformance.stored_keys import StoredKeyRules
+from onejob.conformance.tenants import TenantRules
 from onejob.conformance.work import WorkRules
-from onejob.conformance.world import expect
 from onejob.core.activity import AddActivity
 from onejob.core.facts import Job, Kind
 from onejob.core.memo import LookUpMemo
@@ -52,7 +52,7 @@ _SUITE: tuple[type, ...] = (
 )  # fmt: skip
 
 
-async def run_rules(rules: tuple[type, ...], make_world: Callable[[], World]) -> None:
+async def run_rules(rules: tuple[type, ...], make_world: Callable[[], AbstractAsyncContextManager[World]]) -> None:
     for cls in rules:
         for name in sorted(name for name in dir(cls) if name.startswith("test_")):
             rule = getattr(cls(), name)
@@ -77,11 +77,12 @@ class EverydayRules:
         ready = await world.engine.scan(ListReadyJobs(types=(TYPE,), tenant=TENANT))
         for end in ("release", "finish"):
             claim = Claim(tenant=TENANT, job_id=ready.items[0].id, holder=new_holder(), start=end == "finish")
-            reply = await expect(world.engine, claim, Started if claim.start else Claimed)
+            (reply,) = await world.engine.execute([claim])
+            assert isinstance(reply, Started if claim.start else Claimed)
             await self._end(world, reply.job)
 
     async def _end(self, world: World, job: Job) -> None:
-        fence = {"tenant": TENANT, "job_id": job.id, "holder": job.holder, "token": job.token}
+        fence: dict[str, Any] = {"tenant": TENANT, "job_id": job.id, "holder": job.holder, "token": job.token}
         if job.state is JobState.PENDING:
             await world.engine.execute([Extend(**fence)])
             await world.engine.execute([Release(**fence)])
@@ -138,8 +139,11 @@ def queries() -> list[Query[Any]]:
     alone = [{name: value} for name, value in filters.items()]
     pairs = [{name: filters[name] for name in pair} for pair in combinations(("state", "type", "user"), 2)]
     lists = [ListJobs(tenant=TENANT, **chosen) for chosen in (*alone, *pairs)]
-    others = [ListBacklogs(types=(TYPE,), tenant=TENANT), ListFacts(tenant=TENANT, kind=Kind.JOB, after=b"j")]
-    due = [ListDueFacts(kind=kind) for kind in Kind if kind is not Kind.MEMO]
+    others: list[Query[Any]] = [
+        ListBacklogs(types=(TYPE,), tenant=TENANT),
+        ListFacts(tenant=TENANT, kind=Kind.JOB, after=b"j"),
+    ]
+    due: list[Query[Any]] = [ListDueFacts(kind=kind) for kind in Kind if kind is not Kind.MEMO]
     return [*every_query(b"j"), *lists, ListJobs(tenant=TENANT, **filters), *others, *due]
 
 

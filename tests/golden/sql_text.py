@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-
 from collections.abc import Iterator
 
 WIDTH = 150
@@ -14,6 +13,7 @@ _CLAUSE = re.compile(
 _STATEMENT = re.compile(r"\(*(?:SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 _ROWS = re.compile(r"VALUES (\((?:\$|\?)[^()]*\))((?:, ?\([^()]*\))*)")
 _PARTS = re.compile(r"( AS part_0)(?: UNION ALL SELECT \* FROM \(.*?\) AS part_\d+)*(?=\) AS merged)")
+_IDS = re.compile(r"IN \((\?\d*)(?:, ?\?\d*)*\)")
 _INLINE_MAX = 90
 
 
@@ -23,15 +23,16 @@ def normalized(sql: str) -> str:
     text = _PARTS.sub(r"\1 /* ... n types */", text)
     text = re.sub(r"\bLIMIT (?!1\b|65\b)\d+", f"LIMIT {LIMIT}", text)
     text = re.sub(r"\bn <= \d+", f"n <= {LIMIT - 1}", text)
+    text = _IDS.sub(r"IN (\1 /* ... n ids */)", text)
     shown = _ROWS.sub(r"VALUES \1 /* ... n rows */", text)
     return _renumbered(shown) if "/* ..." in shown else text
 
 
 def _renumbered(text: str) -> str:
     """Parameters numbered without those of the rows that are not shown."""
-    numbers = sorted({int(number) for number in re.findall(r"\$(\d+)", text)})
+    numbers = sorted({int(number) for number in re.findall(r"[$?](\d+)", text)})
     places = {number: place for place, number in enumerate(numbers, start=1)}
-    return re.sub(r"\$(\d+)", lambda match: f"${places[int(match[1])]}", text)
+    return re.sub(r"([$?])(\d+)", lambda match: f"{match[1]}{places[int(match[2])]}", text)
 
 
 def formatted(sql: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,13 +27,13 @@ class Walk(NamedTuple):
     functions: tuple[str, ...]
     calls: int
 
-    @property
-    def files(self) -> set[str]:
-        return {function.partition(": ")[0] for function in self.functions}
-
     def text(self) -> str:
-        head = f"functions: {len(self.functions)}, files: {len(self.files)}, calls: {self.calls}"
+        head = f"functions: {len(self.functions)}, files: {len(files_of(self.functions))}, calls: {self.calls}"
         return "\n".join((head, *self.functions)) + "\n"
+
+
+def files_of(functions: Iterable[str]) -> set[str]:
+    return {function.partition(": ")[0] for function in functions}
 
 
 class WalkRecorder:
@@ -62,6 +62,15 @@ class WalkRecorder:
             self.is_on = False
         return Walk(tuple(self.calls), self.calls.total())
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For what a request needs and is not part of it."""
+        was_on, self.is_on = self.is_on, False
+        try:
+            yield
+        finally:
+            self.is_on = was_on
+
 
 def _name_of(frame: FrameType) -> str:
     """Empty for what is not of onejob."""
@@ -82,7 +91,7 @@ def recording() -> Iterator[WalkRecorder]:
         yield recorder
     finally:
         sys.setprofile(before)
-        threading.setprofile(None)  # type: ignore[arg-type]  # None is allowed
+        threading.setprofile(None)
 
 
 async def walk(
