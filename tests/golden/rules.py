@@ -148,3 +148,14 @@ def queries() -> list[Query[Any]]:
 
 
 RULES = (*_SUITE, EverydayRules)
+# What a server is sent in the time of a test; the others bring about the same combinations of facts.
+SERVER_RULES = (
+    EverydayRules,
+    QuotaRules,
+    SequenceRules,
+    SettingsRules,
+    SiteRules,
+    StepRules,
+    StoredKeyRules,
+    WorkRules,
+)

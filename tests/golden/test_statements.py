@@ -95,7 +95,7 @@ async def test_a_server_is_sent_no_other_statement(
         async with World(opened, advance=lambda ms: store_clock.advance(ms / 1000)) as world:
             yield world
 
-    await rules.run_rules(rules.RULES, fresh_world)
+    await rules.run_rules(rules.SERVER_RULES, fresh_world)
     await diagnostics.diagnose(postgres_url)
     assert len(recorded) > 100
     assert unknown_statements(recorded) == []

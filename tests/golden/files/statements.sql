@@ -374,7 +374,7 @@ ORDER BY due_at, id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of job: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
   job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
   job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
@@ -385,7 +385,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of job: tenant, after)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
   job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
   job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
@@ -396,7 +396,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of memo: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT memo.id, memo.tenant, memo.job_id, memo.name, memo.fingerprint, memo.token, memo.holder, memo.began_at, memo.changed_at, memo.runs,
   memo.ended_at, memo.result, memo.version, memo.format
 FROM "public"."memo"
@@ -405,7 +405,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of policy: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT policy.id, policy.tenant, policy.name, policy.body, policy.changed_at, policy.version, policy.format, policy.expires_at
 FROM "public"."policy"
 WHERE id > $1 AND id < $2 AND tenant = $3
@@ -413,7 +413,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of record: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT record.id, record.tenant, record.scope, record.key, record.status, record.fingerprint, record.job_ids, record.holder, record.token,
   record.lease_until, record.created_at, record.changed_at, record.expires_at, record.ttl_ms, record.actor, record.user, record.version,
   record.format, record.receipt, record.external_id, record.client_id, record.sequence, record.hits, record.conflicts, record.last_hit_at,
@@ -424,7 +424,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of stream: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT stream.id, stream.tenant, stream.scope, stream.client_id, stream.last, stream.last_seen, stream.owner, stream.changed_at, stream.expires_at,
   stream.evicted, stream.version, stream.format
 FROM "public"."stream"
@@ -433,7 +433,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of usage: tenant)
--- All facts of one kind, of a tenant or (None) of all, ordered by id.
+-- All facts of one kind and tenant, ordered by id.
 SELECT usage.id, usage.tenant, usage.user, usage.live, usage.changed_at, usage.cost_held, usage.spent, usage.spent_at, usage.minutes, usage.hours,
   usage.counted_at, usage.reservations, usage.version, usage.format, usage.limits, usage.due_at
 FROM "public"."usage"
@@ -7815,8 +7815,8 @@ SELECT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer
 JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
 WHERE writer.relation IN ('"public"."job"'::regclass, '"public"."record"'::regclass) AND writer.mode IN ('RowShareLock', 'RowExclusiveLock') AND
-  writer.granted AND writer.pid <> pg_backend_pid() AND ($4::boolean OR session.application_name = 'onejob') AND ($1::text[] IS NULL OR
-  writer.virtualtransaction = ANY ($1::text[])) AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced);
+  writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob' AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY
+  ($1::text[])) AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced);
 
 -- store.py: PostgresStore
 -- Ends a transaction.
