@@ -42,8 +42,10 @@ class Reserve(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[KeyHeld | ExistingKeyReply]:
         record = facts.record
-        if self.external_job is not None and (external := self.reply_for_external_job(facts, now)) is not None:
-            return external
+        if self.free_version is not None or self.external_job is not None:
+            external = self.reply_for_external_job(facts, now)
+            if external is not None:
+                return external
         if record is None or not is_live(record, now):
             return self._begin(record, facts, now)
         reply = self.reply_for_existing_key(record, facts, now)

@@ -386,8 +386,10 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
 
     def decide(self, facts: Facts, now: int) -> Step[Created | ExistingKeyReply]:
         record = facts.record
-        if self.external_job is not None and (external := self.reply_for_external_job(facts, now)) is not None:
-            return external
+        if self.free_version is not None or self.external_job is not None:
+            external = self.reply_for_external_job(facts, now)
+            if external is not None:
+                return external
         if record is None or not is_live(record, now):
             step = self._create(record, facts, now)
             if self.sites is None or not step.puts:
