@@ -142,6 +142,7 @@ def queries() -> list[Query[Any]]:
     others: list[Query[Any]] = [
         ListBacklogs(types=(TYPE,), tenant=TENANT),
         ListFacts(tenant=TENANT, kind=Kind.JOB, after=b"j"),
+        ListFacts(tenant=None, kind=Kind.RECORD, after=b"r"),
     ]
     due: list[Query[Any]] = [ListDueFacts(kind=kind) for kind in Kind if kind is not Kind.MEMO]
     return [*every_query(b"j"), *lists, ListJobs(tenant=TENANT, **filters), *others, *due]

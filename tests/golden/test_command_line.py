@@ -228,6 +228,7 @@ def test_stores_and_files(session: CommandLineSession, golden: GoldenCheck) -> N
         restore copy.db
         restore copy.db --json
         restore --accept-loss
+        restore --accept-loss --force
         jobs
         backup copy.db --engine memory://
     """)

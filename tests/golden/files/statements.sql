@@ -165,7 +165,7 @@ LIMIT 101;
 -- How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record.
 SELECT count(*), coalesce(max(CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END), 0)
 FROM "public"."record"
-WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= (SELECT floor("public".onejob_now())::bigint)
+WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= (SELECT floor("public".onejob_now())::bigint) AND actor <> $1
 LIMIT 101;
 
 -- queries.py: build_statement (CountReadyJobs: all)
@@ -374,7 +374,7 @@ ORDER BY due_at, id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of job: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
   job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
   job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
@@ -385,7 +385,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of job: tenant, after)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT job.id, job.tenant, job.type, job.state, job.scope, job.key, job.actor, job.user, job.created_at, job.changed_at, job.keep_until, job.run_at,
   job.priority, job.delivery, job.attempts_max, job.timeout_ms, job.labels, job.due_at, job.version, job.format, job.token, job.holder,
   job.lease_until, job.attempts, job.usage_id, job.cost_held, job.events, job.ended_at, job.error, job.started_at, job.logs, job.progress,
@@ -396,7 +396,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of memo: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT memo.id, memo.tenant, memo.job_id, memo.name, memo.fingerprint, memo.token, memo.holder, memo.began_at, memo.changed_at, memo.runs,
   memo.ended_at, memo.result, memo.version, memo.format
 FROM "public"."memo"
@@ -405,15 +405,26 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of policy: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT policy.id, policy.tenant, policy.name, policy.body, policy.changed_at, policy.version, policy.format, policy.expires_at
 FROM "public"."policy"
 WHERE id > $1 AND id < $2 AND tenant = $3
 ORDER BY id
 LIMIT 101;
 
+-- queries.py: build_statement (ListFacts of record: after)
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
+SELECT record.id, record.tenant, record.scope, record.key, record.status, record.fingerprint, record.job_ids, record.holder, record.token,
+  record.lease_until, record.created_at, record.changed_at, record.expires_at, record.ttl_ms, record.actor, record.user, record.version,
+  record.format, record.receipt, record.external_id, record.client_id, record.sequence, record.hits, record.conflicts, record.last_hit_at,
+  record.recent_conflicts
+FROM "public"."record"
+WHERE id > $1
+ORDER BY id
+LIMIT 101;
+
 -- queries.py: build_statement (ListFacts of record: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT record.id, record.tenant, record.scope, record.key, record.status, record.fingerprint, record.job_ids, record.holder, record.token,
   record.lease_until, record.created_at, record.changed_at, record.expires_at, record.ttl_ms, record.actor, record.user, record.version,
   record.format, record.receipt, record.external_id, record.client_id, record.sequence, record.hits, record.conflicts, record.last_hit_at,
@@ -424,7 +435,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of stream: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT stream.id, stream.tenant, stream.scope, stream.client_id, stream.last, stream.last_seen, stream.owner, stream.changed_at, stream.expires_at,
   stream.evicted, stream.version, stream.format
 FROM "public"."stream"
@@ -433,7 +444,7 @@ ORDER BY id
 LIMIT 101;
 
 -- queries.py: build_statement (ListFacts of usage: tenant)
--- All facts of one kind and tenant, ordered by id.
+-- All facts of one kind, of a tenant or (None) of all, ordered by id.
 SELECT usage.id, usage.tenant, usage.user, usage.live, usage.changed_at, usage.cost_held, usage.spent, usage.spent_at, usage.minutes, usage.hours,
   usage.counted_at, usage.reservations, usage.version, usage.format, usage.limits, usage.due_at
 FROM "public"."usage"
@@ -2385,7 +2396,7 @@ WITH update_record AS (
 SELECT (SELECT count(*) FROM update_record), (SELECT count(*) FROM update_job), (SELECT count(*) FROM add_);
 
 -- statements.py: Statements.changes_sql (update record, update job, add, notify)
--- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Reserve, Settle, Submit.
+-- Stores the changes of a batch whose facts are locked; the result is the number of rows of each part. Used by: Reserve, Settle, StoreKey, Submit.
 WITH update_record AS (
     UPDATE "public"."record" AS t
     SET "tenant" = u."tenant", "scope" = u."scope", "key" = u."key", "status" = u."status", "fingerprint" = u."fingerprint", "job_ids" = u."job_ids",
@@ -3303,6 +3314,48 @@ SELECT "public".onejob_session_fault(7), current_setting('synchronous_standby_na
     WHERE EXISTS (SELECT FROM part_1)
 );
 
+-- statements.py: Statements.guarded_changes_sql (update record, update job)
+-- Stores the changes of one command in a caller's transaction, if its session keeps the promise. Used by: Submit.
+WITH part_1 AS (
+    UPDATE "public"."record" AS t
+    SET "tenant" = u."tenant", "scope" = u."scope", "key" = u."key", "status" = u."status", "fingerprint" = u."fingerprint", "job_ids" = u."job_ids",
+      "holder" = u."holder", "token" = u."token", "lease_until" = u."lease_until", "created_at" = u."created_at", "changed_at" = u."changed_at",
+      "expires_at" = u."expires_at", "ttl_ms" = u."ttl_ms", "actor" = u."actor", "user" = u."user", "version" = u."version", "format" = u."format",
+      "receipt" = u."receipt", "external_id" = u."external_id", "client_id" = u."client_id", "sequence" = u."sequence", "hits" = u."hits", "conflicts"
+      = u."conflicts", "last_hit_at" = u."last_hit_at", "recent_conflicts" = u."recent_conflicts"
+    FROM unnest($3::text::bytea[], $4::text::text[], $5::text::text[], $6::text::text[], $7::text::text[], $8::text::bytea[], $9::text::bytea[],
+      $10::text::bytea[], $11::text::bigint[], $12::text::bigint[], $13::text::bigint[], $14::text::bigint[], $15::text::bigint[],
+      $16::text::bigint[], $17::text::text[], $18::text::text[], $19::text::bigint[], $20::text::bigint[], $21::bytea[], $22::text::text[],
+      $23::text::text[], $24::text::bigint[], $25::text::bigint[], $26::text::bigint[], $27::text::bigint[], $28::text::bytea[], $29::text::bigint[])
+      AS u("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at", "changed_at",
+      "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits", "conflicts",
+      "last_hit_at", "recent_conflicts", "was")
+    WHERE t.id = u.id AND t.version = u.was AND "public".onejob_session_fault(7) = '' AND "public".onejob_is_absent($1::bytea, $2::bytea)
+    RETURNING 1
+), part_2 AS (
+    UPDATE "public"."job" AS t
+    SET "tenant" = u."tenant", "type" = u."type", "state" = u."state", "scope" = u."scope", "key" = u."key", "actor" = u."actor", "user" = u."user",
+      "created_at" = u."created_at", "changed_at" = u."changed_at", "keep_until" = u."keep_until", "run_at" = u."run_at", "priority" = u."priority",
+      "delivery" = u."delivery", "attempts_max" = u."attempts_max", "timeout_ms" = u."timeout_ms", "labels" = u."labels", "due_at" = u."due_at",
+      "version" = u."version", "format" = u."format", "token" = u."token", "holder" = u."holder", "lease_until" = u."lease_until", "attempts" =
+      u."attempts", "usage_id" = u."usage_id", "cost_held" = u."cost_held", "events" = u."events", "ended_at" = u."ended_at", "error" = u."error",
+      "started_at" = u."started_at", "logs" = u."logs", "progress" = u."progress", "finish_digest" = u."finish_digest", "verb_keys" = u."verb_keys",
+      "memos" = u."memos"
+    FROM unnest($30::text::bytea[], $31::text::text[], $32::text::text[], $33::text::text[], $34::text::text[], $35::text::text[], $36::text::text[],
+      $37::text::text[], $38::text::bigint[], $39::text::bigint[], $40::text::bigint[], $41::text::bigint[], $42::text::bigint[], $43::text::text[],
+      $44::text::bigint[], $45::text::bigint[], $46::text::bytea[], $47::text::bigint[], $48::text::bigint[], $49::text::bigint[],
+      $50::text::bigint[], $51::text::bytea[], $52::text::bigint[], $53::text::bigint[], $54::text::bytea[], $55::text::bigint[], $56::text::bigint[],
+      $57::text::bigint[], $58::text::text[], $59::text::bigint[], $60::text::bigint[], $61::text::text[], $62::text::bytea[], $63::text::bytea[],
+      $64::text::bigint[], $65::text::bigint[]) AS u("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at",
+      "keep_until", "run_at", "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder",
+      "lease_until", "attempts", "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest",
+      "verb_keys", "memos", "was")
+    WHERE t.id = u.id AND t.version = u.was AND EXISTS (SELECT FROM part_1)
+    RETURNING 1
+)
+SELECT "public".onejob_session_fault(7), current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off',
+  'local'), (SELECT count(*) FROM part_1), (SELECT count(*) FROM part_2);
+
 -- statements.py: Statements.guarded_changes_sql (update record, update job, add)
 -- Stores the changes of one command in a caller's transaction, if its session keeps the promise. Used by: Submit.
 WITH part_1 AS (
@@ -3518,7 +3571,8 @@ WHERE j.id = $1::bytea AND j.tenant = $2::text;
 -- statements.py: Statements.insert_settings_sql
 -- Creates the settings of a new ledger in a caller's transaction.
 INSERT INTO "public"."policy" (id, tenant, name, body, changed_at, version, format)
-VALUES ($1::bytea, '', 'settings', $2::bytea, "public".onejob_now()::bigint, 1, 1)
+SELECT $1::bytea, '', 'settings', $2::bytea, "public".onejob_now()::bigint, 1, 1
+WHERE NOT EXISTS (SELECT FROM "public"."record")
 ON CONFLICT DO NOTHING
 RETURNING 1;
 
@@ -6627,7 +6681,7 @@ SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM update_recor
   id);
 
 -- statements.py: Statements.verified_changes_sql (holds record, job; absent job; update record, update job)
--- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Reserve.
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Reserve, Submit.
 WITH announced AS MATERIALIZED (
     SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
       $4::integer)) AS locks
@@ -7040,7 +7094,7 @@ SELECT CASE WHEN NOT (SELECT ok FROM held) OR (SELECT count(*) FROM update_recor
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.verified_changes_sql (holds record, job; update record, update job, add; notifies)
--- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Settle.
+-- Verifies that nothing has changed since the load, stores the changes, and commits by itself. Used by: Settle, StoreKey.
 WITH announced AS MATERIALIZED (
     SELECT count(pg_catalog.pg_advisory_xact_lock_shared(1869507188, $3::integer)) + count(pg_catalog.pg_advisory_xact_lock_shared(1869507189,
       $4::integer)) AS locks
@@ -7815,8 +7869,8 @@ SELECT writer.virtualtransaction
 FROM pg_catalog.pg_locks AS writer
 JOIN pg_catalog.pg_stat_activity AS session ON session.pid = writer.pid
 WHERE writer.relation IN ('"public"."job"'::regclass, '"public"."record"'::regclass) AND writer.mode IN ('RowShareLock', 'RowExclusiveLock') AND
-  writer.granted AND writer.pid <> pg_backend_pid() AND session.application_name = 'onejob' AND ($1::text[] IS NULL OR writer.virtualtransaction = ANY
-  ($1::text[])) AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced);
+  writer.granted AND writer.pid <> pg_backend_pid() AND ($4::boolean OR session.application_name = 'onejob') AND ($1::text[] IS NULL OR
+  writer.virtualtransaction = ANY ($1::text[])) AND writer.virtualtransaction NOT IN (SELECT virtualtransaction FROM announced);
 
 -- store.py: PostgresStore
 -- Ends a transaction.

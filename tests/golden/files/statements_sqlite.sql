@@ -5,8 +5,6 @@
 
 BEGIN;
 
-BEGIN DEFERRED;
-
 BEGIN IMMEDIATE;
 
 COMMIT;
@@ -137,6 +135,8 @@ PRAGMA user_version = 3;
 
 PRAGMA user_version = 4;
 
+PRAGMA user_version = 5;
+
 PRAGMA wal_autocheckpoint = 1000;
 
 ROLLBACK;
@@ -180,8 +180,8 @@ WHERE type = 'table' AND name = ?;
 
 SELECT count(*), coalesce(max(CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END), 0)
 FROM record
-WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= ?1
-LIMIT ?2;
+WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= ?1 AND actor <> ?2
+LIMIT ?3;
 
 SELECT generation
 FROM ledger
@@ -462,6 +462,15 @@ FROM record
 WHERE id > ?1 AND id < ?2 AND tenant = ?3
 ORDER BY id
 LIMIT ?4;
+
+SELECT record.id, record.tenant, record.scope, record.key, record.status, record.fingerprint, record.job_ids, record.holder, record.token,
+  record.lease_until, record.created_at, record.changed_at, record.expires_at, record.ttl_ms, record.actor, record.user, record.version,
+  record.format, record.receipt, record.external_id, record.client_id, record.sequence, record.hits, record.conflicts, record.last_hit_at,
+  record.recent_conflicts
+FROM record
+WHERE id > ?1
+ORDER BY id
+LIMIT ?2;
 
 SELECT stream.id, stream.tenant, stream.scope, stream.client_id, stream.last, stream.last_seen, stream.owner, stream.changed_at, stream.expires_at,
   stream.evicted, stream.version, stream.format

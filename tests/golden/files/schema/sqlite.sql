@@ -110,5 +110,5 @@ PRAGMA auto_vacuum = 0
 PRAGMA encoding = UTF-8
 PRAGMA journal_mode = wal
 PRAGMA page_size = 4096
-PRAGMA user_version = 4
+PRAGMA user_version = 5
 
