@@ -58,6 +58,7 @@ def test_a_command_that_looks_sets_nothing(
     assert main(["settings", "--engine", store, "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["version"] == 1
     assert main(["settings", "set", "window=3h", "--engine", store]) == DONE
-    assert main(["settings", "--engine", store]) == DONE
-    assert main(["submit", "t", "--key", "k2", "--engine", store]) != DONE
-    assert "onejob settings set window=2h" in capsys.readouterr().err
+    assert main(["submit", "t", "--key", "k2", "--engine", store]) == DONE, "a window of this submission alone"
+    capsys.readouterr()
+    assert main(["settings", "--engine", store, "--json"]) == DONE
+    assert {"name": "window", "value": "3h", "isDefault": False} in json.loads(capsys.readouterr().out)["settings"]

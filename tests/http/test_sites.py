@@ -510,7 +510,9 @@ async def test_nothing_is_delivered_while_the_settings_of_a_site_are_changed() -
         await home.deliver()
         assert site.jobs() == {}
         assert list(home.sites[1].jobs()) == [job_id]
-        changed = encode_settings(changed_settings(stored.settings, {"key_owner": "user"}, stored.at))
+        changed = encode_settings(
+            changed_settings(stored.settings, {"key_owner": "user"}, stored.at, by="client:admin")
+        )
         await try_set_policy(site.store, SYSTEM_TENANT, name, changed, expected_version=marker.version)
         await home.deliver(after=timedelta(minutes=10))
         assert list(site.jobs()) == [job_id]

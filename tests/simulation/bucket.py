@@ -40,6 +40,7 @@ from onejob.engines.bucket.objects import ObjectInfo, RequestFailed, SlowDown, S
 from onejob.engines.bucket.replica import Decided, ReplicaFile
 from onejob.engines.bucket.url import ViewMode
 from onejob.engines.codec import fact_from_row, to_row_changes, u64_from_signed
+from onejob.engines.sqlite.schema import LedgerState
 from onejob.errors import OnejobError
 from onejob.ids import SeededIds
 
@@ -79,14 +80,17 @@ class SimBucket(SimStore):
             self.position = 1
 
     def take_snapshot(self) -> "BucketCopy":  # type: ignore[override]
-        return BucketCopy(self.position, dict(self.objects))
+        return BucketCopy(self.ledger, dict(self.objects))
 
     def put_back(self, copy: "BucketCopy") -> None:  # type: ignore[override]
         # A crash may leave entries that nobody has seen: nobody misses them.
         seen = max((engine._replica.state.position for engine in self.engines), default=0)
         self.is_put_back = not self.is_put_back  # an older copy and the newest in turn
-        is_noticed = self.is_put_back and copy.generation < min(seen, self.position)
+        is_noticed = self.is_put_back and copy.ledger.generation < min(seen, self.position)
         self.copy = dict(copy.objects) if is_noticed else None
+
+    def begin_new_ledger(self) -> None:
+        """A bucket goes on with its log."""
 
     def create(self, name: str, data: bytes) -> bool:
         if name in self.objects:
@@ -99,7 +103,7 @@ class SimBucket(SimStore):
 
     def _commit_entry(self, position: int, data: bytes) -> None:
         assert position == self.position + 1
-        self.position = self.generation = position
+        self.position, self.ledger = position, LedgerState(_LEDGER_ID, position)
         entry = decode_entry(position, data)
         commands, decided = self.proposals[entry.digest]
         applied = []
@@ -151,7 +155,7 @@ def _to_changes(part: LogPart, tables: list[dict[bytes, Any]]) -> Changes:
 
 
 class BucketCopy(NamedTuple):
-    generation: int
+    ledger: LedgerState
     objects: dict[str, bytes]
 
 

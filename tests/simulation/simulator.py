@@ -258,6 +258,8 @@ class Simulation:
 
     def _stop_faults(self) -> None:
         assert self._fault_injector is not None
+        if self._fault_injector.done():
+            self._fault_injector.result()  # it has failed
         self._fault_injector.cancel()
         self._put_newest_back()
         self.store.stop_faults()

@@ -205,12 +205,11 @@ def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> Rese
 
 
 class EngineBackend:
-    def __init__(self, url: str, *, tenant: str, settings: CliSettings, submits: bool) -> None:
+    def __init__(self, url: str, *, tenant: str, settings: CliSettings) -> None:
         self.url = url
         self._tenant = tenant
         retention = RETENTION_DEFAULT if settings.job_retention is None else settings.job_retention
-        window = settings.window if submits else None  # a command that only looks does not say it to the ledger
-        self.ledger = sync.open(url, tenant=tenant, sweep=False, window=window, retention=retention)
+        self.ledger = sync.open(url, tenant=tenant, sweep=False, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
     submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
@@ -491,7 +490,7 @@ def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_st
     # A read must not create a store: in a wrong folder, an empty one would answer that there is nothing.
     if not creates_store and file is not None and not file.exists():
         raise NotFound(f"there is no store at {file}; name another with --engine, or create it by a submission")
-    return EngineBackend(url, tenant=tenant, settings=settings, submits=creates_store)
+    return EngineBackend(url, tenant=tenant, settings=settings)
 
 
 def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:

@@ -217,10 +217,11 @@ def _describe(error: OnejobError) -> str:
 async def _run(options: Namespace, settings: CliSettings) -> int:
     url = engine_url(options, settings)
     tenant = TENANT_DEFAULT if options.tenant is None else checked_name("tenant", options.tenant)
+    options.window = options.window or settings.window
     child = CommandProcess(options)
     received = _forward_signals(child, options.grace)
     try:
-        async with onejob.open(url, tenant=tenant, sweep=False, window=settings.window) as ledger:
+        async with onejob.open(url, tenant=tenant, sweep=False) as ledger:
             reserved = await _reserve(ledger, options)
             if isinstance(reserved, Receipt):
                 return _replay(_decode(reserved.receipt), options)

@@ -10,8 +10,8 @@ They are stored in the ledger, as a policy of the system tenant. The rules:
    step stores the new settings, or the old ones again, over that closed body and nothing else.
 4. Doors that stay closed for CLOSED_MS, because the process that closed them died, are opened by whoever finds them. That
    process, if it only slept, then finds another body and changes nothing; no step of a change is made later than CLOSED_MS.
-5. What nobody has said is the default, and the first process that says it sets it. A ledger that was used before it had
-   settings has the owner of its live keys.
+5. What nobody has said is the default. A process that is opened may say it while the ledger has no record at all; afterwards
+   only an operator does. A ledger that was used before it had settings has the owner of its live keys.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,6 +29,9 @@ from .timestamps import parse_duration, to_duration_ms
 
 SETTINGS_POLICY_ID: Final = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
 CLOSED_MS: Final = 30_000
+CLOCK_STEP_MS_MAX: Final = (
+    2000  # the time of a bucket is known to a second, and corrected; gates measure by their own clock
+)
 CLOSED_MARK: Final = b'"closed_until"'  # in no other settings, since defaults are left out
 KEY_OWNERS: Final = ("tenant", "user")
 COMMITTED_TTL_MS_DEFAULT: Final = 300_000
@@ -48,6 +51,8 @@ class LedgerSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     rejected_ttl_ms: int | None = None
     older_memory_ms: int = 0  # the longest lifetime before the last change, which gates may still use,
     older_memory_until: int = 0  # until this time
+    changed_at: int = 0  # 0: as it was made
+    changed_by: str = ""
     closed_until: int = 0  # 0: the doors are open
     closed_by: str = ""
 
@@ -67,7 +72,7 @@ class LedgerSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     def memory_ms(self, now: int) -> int:
         """The longest time that any gate may remember an answer."""
         older = self.older_memory_ms if now <= self.older_memory_until else 0
-        return max(self.committed_ttl_ms_max, self.rejected_ttl_ms_max, older)
+        return max(self.committed_ttl_ms_max, self.rejected_ttl_ms_max, older) + CLOCK_STEP_MS_MAX
 
 
 def parse_key_owner(what: str, text: str) -> str:
@@ -142,10 +147,11 @@ def effective_value(settings: LedgerSettings, setting: Setting, *, window_ms: in
     return window_ms if setting.field == "window_ms" else DEFAULTS[setting.field]
 
 
-def changed_settings(stored: LedgerSettings, said: Mapping[str, object], now: int) -> LedgerSettings:
+def changed_settings(stored: LedgerSettings, said: Mapping[str, object], now: int, *, by: str) -> LedgerSettings:
     """The stored settings with these fields, as the next version."""
-    changed = replace(stored, version=stored.version + 1, closed_until=0, closed_by="", **said)
-    before = stored.memory_ms(now)
+    opened = reopened_settings(stored)
+    changed = replace(opened, changed_at=now, changed_by=by, **said)
+    before = stored.memory_ms(now) - CLOCK_STEP_MS_MAX
     if before > max(changed.committed_ttl_ms_max, changed.rejected_ttl_ms_max):
         # `now` is when the stored settings were read.
         changed = replace(changed, older_memory_ms=before, older_memory_until=now + CLOSED_MS + before)
@@ -174,11 +180,8 @@ def affects_identity(stored: LedgerSettings, said: Mapping[str, object]) -> bool
 
 
 def owner_of_key(record: Record) -> str | None:
-    """Which `key_owner` the identity of a record was computed with; None: it does not show."""
+    """Which `key_owner` the identity of a record was computed with; None: it is a tick, which belongs to nobody."""
     if is_tick_key(record.scope, record.key):
         return None
-    owners = (KEY_OWNERS[0], ""), (KEY_OWNERS[1], record.user)
-    matching = (
-        owner for owner, user in owners if record_id(record.tenant, record.scope, record.key, user) == record.id
-    )
-    return next(matching, None)
+    tenant, user = KEY_OWNERS
+    return tenant if record.id == record_id(record.tenant, record.scope, record.key) else user

@@ -9,7 +9,7 @@ from onejob.clock import Clock, SystemClock, make_engine_clock, wall_offset_ms
 from onejob.core.batch import Changes, LoadRequest, decide_batch, execute_isolating_failures, load_facts_sync
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, AttachmentKind, Fact, Job, Kind, is_live
-from onejob.core.identity import SCHEDULE_ACTOR, created_ms
+from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, created_ms
 from onejob.core.maintenance import due_sort_key, is_due
 from onejob.core.replies import AnyReply
 from onejob.core.states import CLAIMABLE_STATES
@@ -199,7 +199,8 @@ class MemoryEngine(EngineBase):
     def _count_live_keys(self) -> LiveKeyCount:
         now = self._now()
         records = self.facts[Kind.RECORD].values()
-        live = [record for record in records if is_live(record, now) and record.actor != SCHEDULE_ACTOR]
+        ticks = SCHEDULE_ACTOR, SCHEDULE_SCOPE
+        live = [record for record in records if is_live(record, now) and (record.actor, record.scope) != ticks]
         return LiveKeyCount(len(live), max((max(one.expires_at, one.lease_until) for one in live), default=0))
 
     def _count_ready_jobs(self, query: CountReadyJobs) -> Iterable[ReadyCount]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from onejob.core.facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Kind
-from onejob.core.identity import SCHEDULE_ACTOR, created_ms, tenant_prefix
+from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, created_ms, tenant_prefix
 from onejob.core.maintenance import DUE_FIELDS
 from onejob.core.states import CLAIMABLE_STATES, JobState
 from onejob.engine import (
@@ -126,7 +126,7 @@ def _live_keys_sql(sql: SqlWriter) -> str:
     until = "CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END"
     return (
         f"SELECT count(*), coalesce(max({until}), 0) FROM {sql.table('record')} WHERE {until} >= {sql.now} "
-        f"AND actor <> {sql.bind(SCHEDULE_ACTOR)}"
+        f"AND NOT (actor = {sql.bind(SCHEDULE_ACTOR)} AND scope = {sql.bind(SCHEDULE_SCOPE)})"
     )
 
 

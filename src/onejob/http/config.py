@@ -70,8 +70,8 @@ MEANINGS: Final = {
     "key_owner": "who shares keys and sees jobs: all users of a `tenant`, or each `user` has its own. The ledger stores it: "
     "a service that says nothing takes it from there, and one that says otherwise does not start (`onejob settings`)",
     "window": "how long a key returns its job if its submission does not say, from `1s` to `365d`; empty: `24h`, and `30d` on a "
-    "bucket; a change applies to keys "
-    "that are used first afterwards. Every process that submits has its own default",
+    "bucket. The ledger stores it: a service that says nothing takes it from there, and one that says otherwise does not start "
+    "(`onejob settings`)",
     "windows": "the same for single job types, as a table of names and windows",
     "job_retention": "how long a job is kept after its end, up to `3650d`, and never deleted before its record; a change "
     "applies to jobs that end afterwards",

@@ -18,6 +18,7 @@ from onejob.core.submit import Submit
 from onejob.core.views import HeldKey, Receipt, SequenceReceipt
 from onejob.errors import OnejobError, Unknown
 from onejob.ledger import Ledger
+from onejob.ledger.base import repeated_under_new_settings
 from onejob.ledger.parse import Caller, Submission
 from onejob.ledger.present import to_exception
 from onejob.ledger.runtime import Runtime
@@ -156,6 +157,7 @@ class RateLimitedLedger(Ledger):
         finally:
             self._rate_limiter.give_back(self._bucket_key, max(0, tokens.taken - tokens.spent))
 
+    @repeated_under_new_settings
     async def _would_commit(self, sequenced: SequencedSubmission) -> bool:
         command = build_submit_sequence(sequenced, self._caller, self._runtime.ids, windows=self._runtime.windows)
         reply = await self._execute(DryRun(tenant=command.tenant, command=command))
@@ -177,6 +179,7 @@ class RateLimitedLedger(Ledger):
                     seen.add(record_id)
         return admitted
 
+    @repeated_under_new_settings
     async def _new_record_ids(self, submissions: Sequence[Submission]) -> list[bytes | None]:
         """The record id of each submission that would create a job (empty without a key), else None."""
         commands = [self._try_build_submit(one) for one in submissions]

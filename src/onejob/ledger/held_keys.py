@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 from msgspec.structs import astuple
 
+from onejob.core.command import is_precondition_failure
 from onejob.core.facts import NOT_FREE, Job, Record
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.identity import check_key_owner, checked_name, policy_id, resolve_scope
@@ -144,7 +145,7 @@ class HeldKeyOperations(LedgerBase):
         is_answered = False
         try:
             result = await self._gate.execute_one(command, on_resend=on_resend)
-            is_answered = not isinstance(result, BaseException)
+            is_answered = not isinstance(result, BaseException) and not is_precondition_failure(result)
             return result, sent_at
         finally:
             if not is_answered:

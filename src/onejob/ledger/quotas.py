@@ -59,7 +59,7 @@ from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
 
 from .base import LedgerBase, check_job_visible, repeated_under_new_settings
 from .maintenance import backfill_usage
-from .parse import key_record_id
+from .parse import caller_for_user, key_record_id
 from .present import build_settled_receipt, to_exception
 
 UserId = str | int
@@ -213,14 +213,15 @@ class QuotaOperations(LedgerBase):
         caller = self._caller
         key, scope = checked_key(key), resolve_scope("", scope)
         check_key_owner(scope, key, caller.actor)
+        user = self._resolve_user(user_id)
         command = StoreKey(
             tenant=caller.tenant,
-            record_id=key_record_id(caller, scope, key),
+            record_id=key_record_id(caller_for_user(caller, user), scope, key),
             scope=scope,
             key=key,
             external_id=_checked_external_id(job_id),
             actor=caller.actor,
-            user=self._resolve_user(user_id),
+            user=user,
             ttl_ms=_parse_duration_ms("ttl_hours", ttl_hours, 3_600_000, TTL_MS_MIN, TTL_MS_MAX),
             settings=caller.settings,
             retention_ms=self._runtime.retention_ms,

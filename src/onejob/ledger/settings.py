@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec import Struct, json
@@ -31,7 +32,7 @@ from onejob.core.ledger_settings import (
 )
 from onejob.core.timestamps import format_duration, to_utc
 from onejob.engine import PAGE_MAX, CountLiveKeys, Engine, ListFacts, LiveKeyCount
-from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
+from onejob.errors import NotAccepted, OnejobError, StoreRefused, Unavailable, Unknown
 
 from .policies import change_policy, decode_body, load_policy, try_set_policy
 
@@ -90,11 +91,43 @@ async def open_settings(engine: Engine, said: Said) -> StoredSettings:
         new = {field: value for field, value in said.items() if getattr(stored.settings, field) is None}
         if not new:
             return stored
+        if await _is_used(engine):
+            await _refuse_new_values(engine, stored.settings, new)
+            return stored
         # One attempt: what another process has said meanwhile is compared first.
         change = await _try_change(engine, stored, new, actor=OPENING_ACTOR)
         if change is not None and not change.is_possible:
             raise StoreRefused(f"{_describe(new)} is set here, but {in_use_message(change)}")
     raise Unavailable("other processes keep changing the settings of the ledger: nothing was done; retry")
+
+
+async def _refuse_new_values(engine: Engine, settings: LedgerSettings, new: Said) -> None:
+    """Raise if one of these fields, which nobody has said, would have another value than its default."""
+    different = {
+        setting.field: new[setting.field]
+        for setting in SETTINGS
+        if setting.field in new
+        and new[setting.field] != effective_value(settings, setting, window_ms=engine.info.window_ms)
+    }
+    if not different:
+        return
+    message = _difference_message(engine, settings, different)
+    if affects_identity(settings, different):
+        with suppress(OnejobError):
+            live = await _count_live_keys(engine)
+            message += f". Now {describe_live_keys(live)}" if live.count else ""
+    raise StoreRefused(message)
+
+
+async def _is_used(engine: Engine) -> bool:
+    """True if the ledger has a record: then only an operator says what holds. A gate that may not see all looks used."""
+    try:
+        page = await engine.scan(ListFacts(tenant=None, kind=Kind.RECORD, limit=1))
+    except Unavailable as error:
+        if isinstance(error, NotAccepted):
+            raise
+        return True
+    return bool(page.items)
 
 
 async def _store_first_settings(engine: Engine, said: Said) -> None:
@@ -139,25 +172,41 @@ def refuse_differences(engine: Engine, settings: LedgerSettings, said: Said) -> 
     """Raise if this process says otherwise than the ledger."""
     if settings.fingerprint_version != FINGERPRINT_VERSION[0]:
         raise StoreRefused("the ledger's fingerprints are of another version; upgrade the older program")
-    for setting in SETTINGS:
-        stored, own = getattr(settings, setting.field), said.get(setting.field)
-        if own is not None and stored is not None and own != stored:
-            here, shown = format_value(setting.field, own), format_value(setting.field, stored)
-            raise StoreRefused(
-                f"{setting.name} is {here} here, and {shown} in the ledger ({engine.info.name}), so that one key could make two "
-                f"jobs; remove it here, or change the ledger: `onejob settings set {setting.name}={here}`"
-            )
+    different = {
+        setting.field: said[setting.field]
+        for setting in SETTINGS
+        if said.get(setting.field) is not None and getattr(settings, setting.field) not in (None, said[setting.field])
+    }
+    if different:
+        raise StoreRefused(_difference_message(engine, settings, different))
+
+
+def _difference_message(engine: Engine, settings: LedgerSettings, different: Said) -> str:
+    setting = next(setting for setting in SETTINGS if setting.field in different)
+    here = format_value(setting.field, different[setting.field])
+    held = effective_value(settings, setting, window_ms=engine.info.window_ms)
+    return (
+        f"{setting.name} is {here} here, and {format_value(setting.field, held)} in the ledger ({engine.info.name}), so that one "
+        f"key could make two jobs; remove it here, or change the ledger: `onejob settings set {setting.name}={here}`"
+    )
 
 
 async def load_settings(engine: Engine) -> StoredSettings | None:
     """The settings, as soon as the doors are open; None: the ledger has none yet."""
+    loop = asyncio.get_running_loop()
+    seen, since = 0, 0.0  # the version of closed doors, and since when: the clock of the store may have been set back
     for _ in range(CLOSED_POLLS_MAX):
         policy, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
         if policy is None:
             return None
         if not is_closed(policy.body):
             return StoredSettings(decode_settings(policy.body), policy.body, policy.version, now)
-        if not await _try_open(engine, policy, now):
+        if policy.version != seen:
+            seen, since = policy.version, loop.time()
+        settings = decode_settings(policy.body)
+        if now > settings.closed_until or loop.time() - since > CLOSED_MS / 1000:
+            await _try_store(engine, reopened_settings(settings), expected_version=policy.version)
+        else:
             await asyncio.sleep(CLOSED_POLL_SECONDS)
     raise Unavailable("the settings of the ledger are being changed: nothing was done; retry")
 
@@ -165,7 +214,7 @@ async def load_settings(engine: Engine) -> StoredSettings | None:
 async def preview_settings(engine: Engine, said: Said) -> SettingsChange:
     """What `change_settings` would do now."""
     stored = await _require_settings(engine)
-    after = changed_settings(stored.settings, said, stored.at)
+    after = changed_settings(stored.settings, said, stored.at, by="")
     live = await _count_live_keys(engine) if affects_identity(stored.settings, said) else LiveKeyCount()
     return SettingsChange(stored.settings, after, live, stored.at)
 
@@ -186,7 +235,7 @@ async def _try_change(engine: Engine, stored: StoredSettings, said: Said, *, act
     if affects_identity(stored.settings, said):
         change = await _change_closed(engine, stored, said, actor)
     else:
-        after = changed_settings(stored.settings, said, stored.at)
+        after = changed_settings(stored.settings, said, stored.at, by=actor)
         is_stored = await _try_store(engine, after, expected_version=stored.version, read_at=stored.at) is not None
         change = SettingsChange(stored.settings, after, LiveKeyCount(), stored.at) if is_stored else None
     if change is not None and change.is_possible:
@@ -212,7 +261,7 @@ async def _change_closed(engine: Engine, stored: StoredSettings, said: Said, act
     except OnejobError:
         await _try_store(engine, reopened_settings(closed), expected_version=marker.version)
         raise
-    after = reopened_settings(closed) if live.count else changed_settings(closed, said, stored.at)
+    after = reopened_settings(closed) if live.count else changed_settings(closed, said, stored.at, by=actor)
     opened = await _try_store(engine, after, expected_version=marker.version, read_at=stored.at)
     if opened is None:
         raise Unavailable("counting the live keys took too long, and the settings were not changed; retry")
@@ -221,30 +270,24 @@ async def _change_closed(engine: Engine, stored: StoredSettings, said: Said, act
 
 async def open_lapsed_doors(engine: Engine) -> None:
     """Open doors that a process closed which did not come to an end."""
-    policy, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
+    policy, _ = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
     if policy is not None and is_closed(policy.body):
-        await _try_open(engine, policy, now)
-
-
-async def _try_open(engine: Engine, policy: Policy, now: int) -> bool:
-    """False: it is too early."""
-    settings = decode_settings(policy.body)
-    if now <= settings.closed_until:
-        return False
-    await _try_store(engine, reopened_settings(settings), expected_version=policy.version)
-    return True
+        await load_settings(engine)
 
 
 async def list_changes(engine: Engine) -> tuple[NotedChange, ...]:
-    """The last changes of the settings, the newest last."""
+    """The last changes of the settings, the newest last; that is in the settings themselves, if nobody has noted it."""
+    stored = await load_settings(engine)
     policy, _ = await load_policy(engine, SYSTEM_TENANT, CHANGES_POLICY_NAME)
-    return () if policy is None else decode_body(policy, tuple[NotedChange, ...])
+    noted = () if policy is None else decode_body(policy, tuple[NotedChange, ...])
+    if stored is None or not (last := stored.settings).changed_at or (noted and noted[-1].at >= last.changed_at):
+        return noted
+    return (*noted, NotedChange(last.version, last.changed_at, last.changed_by, _describe_said(last)))
 
 
 async def _note_change(engine: Engine, after: LedgerSettings, at: int, *, actor: str) -> None:
     """Who changed the settings, when, and to what: in the audit log of this process, and in the ledger."""
-    said = {setting.field: value for setting in SETTINGS if (value := getattr(after, setting.field)) is not None}
-    text = _describe(said)
+    text = _describe_said(after)
     audit.write_audit_record("settings set", tenant=SYSTEM_TENANT, actor=actor, version=after.version, settings=text)
 
     def add(policy: Policy | None, _: int) -> bytes:
@@ -273,9 +316,10 @@ async def _try_store(
     """None: they have another version now, or those that were read at `read_at` are too old to be changed."""
     not_after = 0 if read_at is None else read_at + CLOSED_MS
     body = encode_settings(settings)
-    for attempt in range(STORE_ATTEMPTS_MAX):
+    is_uncertain = False
+    for _ in range(STORE_ATTEMPTS_MAX):
         try:
-            return await try_set_policy(
+            policy = await try_set_policy(
                 engine,
                 SYSTEM_TENANT,
                 SETTINGS_POLICY_NAME,
@@ -283,11 +327,14 @@ async def _try_store(
                 expected_version=expected_version,
                 not_after=not_after,
             )
-        except Unknown:  # the same again has the same answer
-            if attempt == STORE_ATTEMPTS_MAX - 1:
-                raise
+        except Unknown:  # the same again has the same answer, unless it comes too late
+            is_uncertain = True
             await asyncio.sleep(CLOSED_POLL_SECONDS)
-    raise AssertionError("unreachable")
+            continue
+        if policy is None and is_uncertain:
+            policy, _ = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
+        return policy if policy is not None and policy.body == body else None
+    raise Unknown("the settings may be changed: look at them with `onejob settings` before you change them again")
 
 
 def parse_settings(pairs: list[str]) -> dict[str, object]:
@@ -307,10 +354,13 @@ def parse_settings(pairs: list[str]) -> dict[str, object]:
 
 def in_use_message(change: SettingsChange) -> str:
     """Why the identity of keys cannot be changed now, and when it can."""
-    count = change.live.count
+    return describe_live_keys(change.live)
+
+
+def describe_live_keys(live: LiveKeyCount) -> str:
     return (
-        f"{count} live key{'s' if count != 1 else ''} would be new under it; the last one ends at "
-        f"{_utc_text(change.live.last_until)}: change it after that, or forget the keys"
+        f"{live.count} live key{'s' if live.count != 1 else ''} would be new under it; the last one ends at "
+        f"{_utc_text(live.last_until)}: change it after that, or forget the keys"
     )
 
 
@@ -331,6 +381,12 @@ def shown_settings(settings: LedgerSettings, *, window_ms: int) -> dict[str, tup
         )
         for setting in SETTINGS
     }
+
+
+def _describe_said(settings: LedgerSettings) -> str:
+    """What somebody has said."""
+    fields = [setting.field for setting in SETTINGS]
+    return _describe({field: value for field in fields if (value := getattr(settings, field)) is not None})
 
 
 def _describe(said: Said) -> str:
