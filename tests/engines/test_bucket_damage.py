@@ -4,6 +4,7 @@ Every bit is flipped where objects are decoded; every few bits also from the ope
 """
 
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -718,3 +719,31 @@ async def test_gaps_in_the_log_are_named_unless_a_snapshot_covers_them(tmp_path:
         store = bucket.with_objects({log_name(n): None for n in missing})
         names = [log_name(n) for n in (1, 2, 3) if n not in missing]
         assert await find_damaged_entries(names, store.get, ledger_id, covered) == found
+
+
+@pytest.mark.parametrize("temporary", [False, True])
+async def test_a_bucket_is_served_where_no_cache_folder_can_be_made(tmp_path: Path, temporary: bool) -> None:
+    bucket = await make_bucket(tmp_path)
+    (tmp_path / "file").touch()
+    file = ReplicaFile(str(tmp_path / "file/cache"), "test", temporary=temporary)
+    engine = BucketEngine(bucket.with_objects({}), file, clock=bucket.clock)
+    await engine.start()
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    folder = file.pattern.parent
+    await engine.aclose()
+    assert not folder.exists()
+
+
+async def test_a_replica_that_another_process_makes_anew_meanwhile_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    names = os.listdir
+
+    def list_with_removed_ones(path: Path) -> list[str]:
+        return [*names(path), "bucket-test-7.db"]
+
+    monkeypatch.setattr(os, "listdir", list_with_removed_ones)
+    engine = await open_bucket(bucket.with_objects({}), tmp_path / "b", bucket.clock)
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine.aclose()

@@ -125,7 +125,7 @@ class ReplicaFile:
     """A file that no other process uses: the first whose lock can be had, or a temporary one, which leaves all as they are."""
 
     def __init__(self, folder: str, place: str, *, temporary: bool = False) -> None:
-        root = self._root = Path(folder) if folder else cache_folder()
+        root = Path(folder) if folder else cache_folder()
         self._place = place
         self._temporary: Path | None = None
         try:
@@ -133,8 +133,10 @@ class ReplicaFile:
         except OSError:
             # No home folder. A fixed name in the temporary folder could be somebody else's.
             root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-"))
+        self._root = root
         if temporary:
-            root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
+            root = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
+            self._temporary = self._temporary or root
         for number in range(_SLOTS_MAX):
             self.path = root / f"bucket-{place}-{number}.db"
             self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -148,10 +150,14 @@ class ReplicaFile:
         )
 
     def list_others(self) -> list[Path]:
-        """The replicas of other processes on the same bucket, whether they run or not."""
+        """The replicas of other processes on the same bucket, whether they run or not. They may come and go meanwhile."""
         begin, end = self.pattern.name.split("*")
-        found = [self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)]
-        return [path for path in found if path != self.path and path.stat().st_size]
+        found: list[Path] = []
+        with suppress(FileNotFoundError):
+            found = [
+                self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)
+            ]
+        return [path for path in found if path != self.path and _has_content(path)]
 
     @property
     def pattern(self) -> Path:
@@ -618,6 +624,13 @@ class BehindLog(Exception):
 
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the log is damaged, or was put back."""
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def to_engine_error(replica: Replica, error: Exception) -> Exception:
