@@ -747,3 +747,28 @@ async def test_a_replica_that_another_process_makes_anew_meanwhile_stops_nobody(
     engine = await open_bucket(bucket.with_objects({}), tmp_path / "b", bucket.clock)
     await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
     await engine.aclose()
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+async def test_a_process_whose_history_was_lost_makes_no_snapshot_of_it(
+    tmp_path: Path, change: str, noticed: bool
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    whole = store.objects.pop(log_name(3))
+    if change == "replaced":
+        store.objects[log_name(3)] = fork.objects[log_name(3)]
+    if noticed:
+        await engine._verify_last_entry()
+        assert engine._must_reopen
+    for erase in (False, True):
+        await engine._keep(erase=erase)
+    assert not [name for name in store.objects if name.startswith("snap/")]
+    store.objects[log_name(3)] = whole
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine._keep()
+    assert [name for name in store.objects if name.startswith("snap/")]
+    await engine.aclose()

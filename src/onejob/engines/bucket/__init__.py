@@ -824,6 +824,8 @@ class BucketEngine(EngineBase):
             await self._objects.delete(names)
 
     async def _keep(self, *, erase: bool = False) -> None:
+        if self._must_reopen:  # what the replica has may not be the history of the log
+            return
         try:
             if erase:
                 await self._erase()
@@ -852,7 +854,7 @@ class BucketEngine(EngineBase):
         while True:
             await asyncio.sleep(_KEEP_SECONDS)
             await self._keep(erase=True)
-            if self._keeper.is_due(self._replica.state):
+            if not self._must_reopen and self._keeper.is_due(self._replica.state):
                 await self._keep()
 
     async def _verify_periodically(self) -> None:

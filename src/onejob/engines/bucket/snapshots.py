@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from onejob.errors import StoreRefused
 
-from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of
+from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of, verify_entry
 from .objects import ObjectStore
 from .replica import LogState, Replica
 
@@ -143,9 +143,21 @@ class Keeper:
             copy, packed = Path(folder) / "copy", Path(folder) / "packed"
             state = await asyncio.to_thread(self._replica.copy_to, copy)
             digest = await asyncio.to_thread(_pack, copy, packed)
+            await self._refuse_other_history(state)
             name = f"{SNAPSHOT_FOLDER}/{state.position:016}-{digest}"
             await self._objects.upload(name, packed)
             return Snapshot(state.position, name, packed.stat().st_size, self._latest_ms()), state.log_bytes
+
+    async def _refuse_other_history(self, state: LogState) -> None:
+        """A snapshot of entries that were removed, or that others have replaced, would hide that from everybody."""
+        name = log_name(state.position)
+        data = await self._objects.get(name)
+        if data is None:
+            newest = (await find_snapshots(self._objects))[-1:]
+            if not newest or newest[0].position < state.position:
+                raise StoreRefused(f"{name} is missing, so no snapshot is made")
+        elif verify_entry(state.position, data).digest != state.digest:
+            raise StoreRefused(f"{name} is another entry than this process has seen there, so no snapshot is made")
 
     async def clean(self, *, purged_before: int = 0) -> None:
         """Delete what two readable snapshots make needless; after a purge, what one makes needless that is newer."""
