@@ -772,3 +772,32 @@ async def test_a_process_whose_history_was_lost_makes_no_snapshot_of_it(
     await engine._keep()
     assert [name for name in store.objects if name.startswith("snap/")]
     await engine.aclose()
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+async def test_a_snapshot_that_is_refused_leaves_the_replica_as_it_was(tmp_path: Path, pruned: bool) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path, snapshots="c")
+    theirs = fork.find("snap/")
+    store = bucket.with_objects({log_name(3): None})
+    engine = await open_bucket(store, tmp_path / "behind", bucket.clock)
+    path = engine._replica.path
+    await engine.aclose()
+    kept = path.read_bytes()
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "other", bucket.clock)
+    await expect(engine, submit("d", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+    refusing = MemoryObjects(bucket.clock)
+    refusing.objects = {**store.objects, theirs: fork.objects[theirs]}
+    if pruned:
+        del refusing.objects[log_name(3)]
+    for folder in ("behind", "nothing"):
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match=f"{theirs} is not of this log"):
+                await open_bucket(refusing, tmp_path / folder, bucket.clock)
+        assert path.read_bytes() == kept
+    for folder in ("behind", "nothing"):
+        engine = await open_bucket(store, tmp_path / folder, bucket.clock)
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine.aclose()

@@ -707,8 +707,9 @@ class BucketEngine(EngineBase):
         if position >= newest and (position in there or not position):
             return
         for snapshot in reversed(snapshots[-2:]):
-            if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
-                await self._refuse_foreign_snapshot(snapshot)
+            judge = self._refuse_foreign_snapshot
+            load = partial(load_snapshot, self._objects, self._replica, self._run, snapshot, judge)
+            if await self._retry(load):
                 return
             log.warning("%s is damaged and not used; %s", snapshot.name, RESTORE)
         await self._run(self._replica.reset)
@@ -729,11 +730,17 @@ class BucketEngine(EngineBase):
                 raise StoreRefused(f"{name} is another entry than this machine has seen there: {LOST}")
         return {mark.position for mark, data in zip(marks, found, strict=True) if data is not None}
 
-    async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
-        """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
-        found = await self._get(log_name(snapshot.position))
-        if found is not None and self._decode(snapshot.position, found).digest != self._replica.state.digest:
-            raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
+    async def _refuse_foreign_snapshot(self, snapshot: Snapshot, digest: bytes) -> None:
+        """The last entry that it has must be the same one; once that is deleted, the next must continue its digest."""
+        last, after = log_name(snapshot.position), log_name(snapshot.position + 1)
+        found = await self._get(last)
+        if found is not None:
+            if self._decode(snapshot.position, found).digest != digest:
+                raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
+            return
+        following = await self._get(after)
+        if following is not None and self._decode(snapshot.position + 1, following).previous != digest:
+            raise StoreRefused(f"{snapshot.name} is not of this log: {after} does not continue it; {RESTORE}")
 
     async def _follow_to_end(self) -> None:
         """Apply all entries. If there is one after the end, somebody has deleted what was between."""

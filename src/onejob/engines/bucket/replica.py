@@ -249,17 +249,28 @@ class Replica:
         self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(origin_of(self.ledger_id)),))
         self._adopt()
 
+    def verify_snapshot(self, snapshot: Path, name: str) -> Mark:
+        """Where in the log it is, before anything is replaced by it."""
+        try:
+            with closing(schema.connect(str(snapshot), synchronous="OFF")) as db:
+                if db.pragma("user_version") > _count_migrations():
+                    raise StoreRefused(f"{name} was made by a newer program; upgrade this one")
+                ledger, digest = schema.read_ledger(db), db.execute("SELECT digest FROM replica").get
+        except (apsw.Error, OSError) as error:
+            raise StoreRefused(f"{name} cannot be read ({error}); {RESTORE}") from None
+        if ledger.id not in self.ledger_ids:
+            raise StoreRefused(
+                f"{name} is of another ledger than {LEDGER_NAME}; restore both from one copy of the bucket"
+            )
+        return Mark(ledger.generation, digest)
+
     def load(self, snapshot: Path, *, bytes: int, at: int) -> None:
-        """Begin with a file that another process, or an earlier one, has made."""
+        """Begin with a file that another process, or an earlier one, has made. It is verified."""
         self.close()
         self._file.remove()
         os.replace(snapshot, self.path)
         self._connect()
         assert self._store is not None
-        if self._store.ledger.id not in self.ledger_ids:
-            raise StoreRefused(
-                "the snapshot is of another ledger than onejob.json; restore both from one copy of the bucket"
-            )
         self._store.db.execute(
             "UPDATE replica SET log_bytes = 0, snapshot = ?, snapshot_bytes = ?, snapshot_at = ?",
             (self._store.ledger.generation, bytes, at),
@@ -267,10 +278,9 @@ class Replica:
         self._adopt()
 
     def _connect(self) -> None:
-        known = len(load_migrations(schema.__package__ or ""))
         writer = schema.connect(str(self.path), synchronous="OFF")
         try:
-            if writer.pragma("user_version") > known:
+            if writer.pragma("user_version") > _count_migrations():
                 raise StoreRefused("the replica was made by a newer program; upgrade this one")
             schema.migrate(writer, str(self.path))
             writer.execute(_TABLES)
@@ -624,6 +634,10 @@ class BehindLog(Exception):
 
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the log is damaged, or was put back."""
+
+
+def _count_migrations() -> int:
+    return len(load_migrations(schema.__package__ or ""))
 
 
 def _has_content(path: Path) -> bool:

@@ -8,7 +8,7 @@ that has just read the newest one back. A payload that no entry names is deleted
 import asyncio
 import tempfile
 import zlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from hashlib import file_digest, sha256
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -39,6 +39,9 @@ class Snapshot(NamedTuple):
     modified_ms: int
 
 
+Judge = Callable[[Snapshot, bytes], Awaitable[None]]
+
+
 class Erasure(NamedTuple):
     """How far the bytes of purged facts are gone."""
 
@@ -63,8 +66,8 @@ async def find_snapshots(objects: ObjectStore) -> list[Snapshot]:
     return [found[position] for position in sorted(found)]
 
 
-async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapshot: Snapshot) -> bool:
-    """Begin with a snapshot; False if it is missing or damaged."""
+async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapshot: Snapshot, judge: Judge) -> bool:
+    """Begin with a snapshot; False if it is missing or damaged. One that is refused leaves the replica as it is."""
     with tempfile.TemporaryDirectory(dir=replica.path.parent, prefix="onejob-") as folder:
         packed, unpacked = Path(folder) / "packed", Path(folder) / "unpacked"
         if not await objects.download(snapshot.name, packed):
@@ -72,9 +75,11 @@ async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapsh
         if not await asyncio.to_thread(_is_intact, packed, snapshot.name):
             return False
         await asyncio.to_thread(_unpack, packed, unpacked)
+        found = await run(replica.verify_snapshot, unpacked, snapshot.name)
+        if found.position != snapshot.position:
+            raise StoreRefused(f"{snapshot.name} is at entry {found.position} of the log; remove it")
+        await judge(snapshot, found.digest)
         await run(lambda: replica.load(unpacked, bytes=snapshot.bytes, at=snapshot.modified_ms))
-    if replica.state.position != snapshot.position:
-        raise StoreRefused(f"{snapshot.name} is at entry {replica.state.position} of the log; remove it")
     return True
 
 
