@@ -5,7 +5,8 @@ Every bit is flipped where objects are decoded; every few bits also from the ope
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,7 +33,7 @@ from onejob.engines.bucket.log import (
     log_name,
     read_or_create_ledger,
 )
-from onejob.engines.bucket.objects import RequestFailed
+from onejob.engines.bucket.objects import ObjectInfo, RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
@@ -801,3 +802,57 @@ async def test_a_snapshot_that_is_refused_leaves_the_replica_as_it_was(tmp_path:
         engine = await open_bucket(store, tmp_path / folder, bucket.clock)
         await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
         await engine.aclose()
+
+
+@pytest.mark.parametrize("left", [(1,), (1, 2), (2,), ()])
+async def test_a_snapshot_beyond_the_end_of_the_log_is_refused_by_name(tmp_path: Path, left: Sequence[int]) -> None:
+    """It is of a copy that has grown, or the log has lost its end. Pruning deletes the entry of a snapshot last."""
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path, snapshots="c")
+    theirs = fork.find("snap/")
+    store = bucket.with_objects({log_name(n): None for n in (1, 2, 3) if n not in left})
+    store.objects[theirs] = fork.objects[theirs]
+    names = [log_name(n) for n in left]
+    found = await find_damaged_entries(names, store.get, (await read_or_create_ledger(store))[0], 3)
+    assert any(f"{log_name(max(left, default=0) + 1)} is missing" in one for one in found) == bool(left)
+    if left:
+        with pytest.raises(StoreRefused, match=f"{log_name(3)} is missing, which {theirs} has"):
+            await open_bucket(store, tmp_path / "b", bucket.clock)
+    else:  # everything is pruned
+        await (await open_bucket(store, tmp_path / "b", bucket.clock)).aclose()
+
+
+async def test_pruning_that_dies_after_any_request_is_taken_for_no_damage(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="c")
+
+    class DiesDeleting(WrappedObjects):
+        """Has deleted some of the names, in any order."""
+
+        left = 0
+
+        async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[ObjectInfo]]:
+            async for page in self.inner.list(prefix, after):
+                yield [one for one in page if one.name != log_name(3)]
+                yield [one for one in page if one.name == log_name(3)]
+
+        async def delete(self, names: Sequence[str]) -> None:
+            for name in reversed(names):
+                if name.startswith("log/"):
+                    if not self.left:
+                        raise RequestFailed("died")
+                    self.left -= 1
+                await self.inner.delete([name])
+
+    for deleted in range(4):
+        store = bucket.with_objects({})
+        dying = DiesDeleting(store)
+        engine = await open_bucket(dying, tmp_path / "a", bucket.clock, view=ViewMode.OFF)
+        dying.left = deleted
+        with suppress(RequestFailed):
+            await engine._keeper._delete_entries(3, 2**62)
+        await engine.aclose()
+        assert sum(name.startswith("log/") for name in store.objects) == 3 - deleted
+        assert await check_answers(bucket, store, tmp_path / str(deleted), "nothing")
+        names = sorted(name for name in store.objects if name.startswith("log/"))
+        ledger_id = (await read_or_create_ledger(store))[0]
+        assert await find_damaged_entries(names, store.get, ledger_id, 3) == []

@@ -741,6 +741,22 @@ class BucketEngine(EngineBase):
         following = await self._get(after)
         if following is not None and self._decode(snapshot.position + 1, following).previous != digest:
             raise StoreRefused(f"{snapshot.name} is not of this log: {after} does not continue it; {RESTORE}")
+        if following is None and await self._has_entry_before(snapshot.position):
+            # Entries are deleted behind a snapshot, its own after all before it: it is beyond the end of this log.
+            raise StoreRefused(
+                f"{last} is missing, which {snapshot.name} has, and earlier entries are there: the snapshot is not of this log, "
+                f"or the log has lost its end; {RESTORE}"
+            )
+
+    async def _has_entry_before(self, position: int) -> bool:
+        async def find() -> bool:
+            async for page in self._objects.list(LOG_FOLDER):
+                for one in page:
+                    if entry := position_of(one.name):
+                        return entry < position
+            return False
+
+        return await self._retry(find)
 
     async def _follow_to_end(self) -> None:
         """Apply all entries. If there is one after the end, somebody has deleted what was between."""

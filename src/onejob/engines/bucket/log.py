@@ -162,7 +162,7 @@ def _complete(kind: Kind, row: Any) -> Any:
 async def find_damaged_entries(names: Sequence[str], get: Get, ledger_id: str, covered: int) -> list[str]:
     """Verify the whole chain; returns what is wrong with which entries.
 
-    Those up to `covered`, the position of the newest snapshot, may be missing.
+    Those up to `covered`, the position of the newest snapshot, may be missing; but that one is deleted after all before it.
     """
     damage: list[str] = []
     last, digest = 0, first_digest(ledger_id)  # of the entry before; an empty digest is not known
@@ -176,6 +176,8 @@ async def find_damaged_entries(names: Sequence[str], get: Get, ledger_id: str, c
                 damage += _describe_gap(max(last, covered) + 1, position)
                 digest = b""
             last, digest = position, _check_entry(position, data, digest, damage)
+    if last:
+        damage += _describe_gap(last + 1, covered + 1)
     return damage
 
 

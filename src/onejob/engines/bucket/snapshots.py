@@ -183,11 +183,18 @@ class Keeper:
             return await self._objects.download(name, packed) and await asyncio.to_thread(_is_intact, packed, name)
 
     async def _delete_entries(self, last: int, modified_before_ms: int) -> None:
+        """The last one after all others: whoever finds it missing beside an earlier one knows that it was lost."""
         async for page in self._objects.list(LOG_FOLDER):
-            names = [one.name for one in page if position_of(one.name) <= last and one.modified_ms < modified_before_ms]
+            entries = [one for one in page if 0 < position_of(one.name) < last]
+            names = [one.name for one in entries if one.modified_ms < modified_before_ms]
             if names:
                 await self._objects.delete(names)
-            if page and page[-1].name > log_name(last):
+            if len(names) < len(entries):
+                return
+            for one in page:
+                if one.name == log_name(last) and one.modified_ms < modified_before_ms:
+                    await self._objects.delete([one.name])
+            if page and page[-1].name >= log_name(last):
                 return
 
     async def delete_unnamed_payloads(self) -> None:
