@@ -41,7 +41,7 @@ from onejob.errors import Outdated, StoreRefused, Unknown
 from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
-from tests.support.object_stores import DyingObjects, MemoryObjects, WrappedObjects
+from tests.support.object_stores import CountingObjects, DyingObjects, MemoryObjects, WrappedObjects
 
 DAY_MS: Final = 86_400_000
 KEYS: Final = ("a", "b", "c")
@@ -856,3 +856,37 @@ async def test_pruning_that_dies_after_any_request_is_taken_for_no_damage(tmp_pa
         names = sorted(name for name in store.objects if name.startswith("log/"))
         ledger_id = (await read_or_create_ledger(store))[0]
         assert await find_damaged_entries(names, store.get, ledger_id, 3) == []
+
+
+@pytest.mark.parametrize("removed", [(4,), (4, 5), (5,)])
+async def test_a_running_process_notices_that_entries_before_its_last_one_are_gone(
+    tmp_path: Path, removed: Sequence[int]
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    counting = CountingObjects(bucket.with_objects({}))
+    store = counting.inner
+    assert isinstance(store, MemoryObjects)
+    engine = await open_bucket(counting, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    await engine._verify_last_entry()
+    for key in ("d", "e", "f"):
+        await expect(engine, submit(key, ttl_ms=DAY_MS), Created)
+    whole = {log_name(n): store.objects.pop(log_name(n)) for n in removed}
+    await engine._verify_last_entry()
+    last = log_name(max(removed))
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=f"{last} is missing, which this machine has seen"):
+            await engine.execute([submit("d", ttl_ms=DAY_MS)])
+    store.objects |= {last: whole[last]}
+    if len(removed) > 1:
+        await expect(engine, submit("d", ttl_ms=DAY_MS), Replayed)
+        await engine._verify_last_entry()
+        assert engine._must_reopen
+    store.objects |= whole
+    await expect(engine, submit("d", ttl_ms=DAY_MS), Replayed)
+    await engine._verify_last_entry()
+    await expect(engine, submit("g", ttl_ms=DAY_MS), Created)
+    before = counting.counts["list", "log"]
+    for _ in range(3):  # nothing new: nothing to list
+        await engine._verify_last_entry()
+    assert counting.counts["list", "log"] == before
+    await engine.aclose()

@@ -683,6 +683,8 @@ class BucketEngine(EngineBase):
         except BrokenLog as error:
             raise _broken_log(error) from None
         self._marks.clear()
+        if not self._verified.position:
+            self._verified = Mark(self._replica.state.position, self._replica.state.digest)
         self._note_generation(self._replica.state.position)
         self._must_reopen = False
 
@@ -726,7 +728,7 @@ class BucketEngine(EngineBase):
             name = log_name(mark.position)
             if data is None and mark.position > newest_snapshot:
                 raise StoreRefused(f"{name} is missing, which this machine has seen: {LOST}")
-            if data is not None and self._decode(mark.position, data).digest != mark.digest:
+            if data is not None and self._decode(mark.position, data).digest != mark.digest and mark.digest:
                 raise StoreRefused(f"{name} is another entry than this machine has seen there: {LOST}")
         return {mark.position for mark, data in zip(marks, found, strict=True) if data is not None}
 
@@ -900,7 +902,35 @@ class BucketEngine(EngineBase):
                 self._marks |= marks
                 self._must_reopen = True  # which refuses it by name, until it is put back
                 return
+        if (hole := await self._find_hole(self._verified.position, state.position)) is not None:
+            log.error("%s is missing from the log; this process stops answering", log_name(hole.position))
+            self._marks |= marks | {hole}
+            self._must_reopen = True
+            return
         self._verified = Mark(state.position, state.digest)
+
+    async def _find_hole(self, after: int, end: int) -> Mark | None:
+        """The last entry between two that others could put anew, or that a process that opens the bucket would stop at."""
+        missing = await self._retry(partial(self._list_missing, after, end)) if after + 1 < end else []
+        for position in reversed(missing):
+            if await self._get(log_name(position)) is None:  # a list may be older than an entry
+                snapshots = await self._retry(lambda: find_snapshots(self._objects))
+                if snapshots and snapshots[-1].position >= position:
+                    return None
+                data = await self._get(log_name(position + 1))
+                try:
+                    return Mark(position, self._decode(position + 1, data).previous if data is not None else b"")
+                except StoreRefused:  # damaged
+                    return Mark(position, b"")
+        return None
+
+    async def _list_missing(self, after: int, end: int) -> list[int]:
+        found: set[int] = set()
+        async for page in self._objects.list(LOG_FOLDER, after=log_name(after)):
+            found.update(position_of(one.name) for one in page)
+            if page and position_of(page[-1].name) > end:
+                break
+        return [position for position in range(after + 1, end) if position not in found]
 
     async def _is_in_log(self, mark: Mark) -> bool:
         """True also if it may be deleted, because a snapshot covers it."""

@@ -78,7 +78,7 @@ class Mark(NamedTuple):
     """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
 
     position: int
-    digest: bytes
+    digest: bytes  # empty: it is not known
 
 
 class Summary(NamedTuple):
