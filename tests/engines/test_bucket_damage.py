@@ -890,3 +890,16 @@ async def test_a_running_process_notices_that_entries_before_its_last_one_are_go
         await engine._verify_last_entry()
     assert counting.counts["list", "log"] == before
     await engine.aclose()
+
+
+async def test_an_entry_that_a_list_has_overlooked_is_not_missing(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    (ledger_id,) = await read_or_create_ledger(store)
+    for overlooked in ((1,), (2,), (1, 2), (3,)):
+        names = [log_name(n) for n in (1, 2, 3) if n not in overlooked]
+        assert await find_damaged_entries(names, store.get, ledger_id, 3 if overlooked == (3,) else 0) == []
+    store.objects[log_name(2)] = (b"", 0)
+    found = await find_damaged_entries([log_name(1), log_name(3)], store.get, ledger_id, 0)
+    assert len(found) == 1
+    assert found[0].startswith(f"{log_name(2)} is damaged")

@@ -344,12 +344,11 @@ class BucketEngine(EngineBase):
         await self._confirm()
         if not self._examines:
             await self._view.write_all_pending()
+        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, self._find_end))
 
-        async def find_end() -> int:
-            await self._confirm()
-            return self._replica.state.position
-
-        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, find_end))
+    async def _find_end(self) -> int:
+        await self._confirm()
+        return self._replica.state.position
 
     async def accept_loss(self) -> AcceptedLoss:
         """Begin another ledger after the last entry that is left, for `onejob restore --accept-loss`.
@@ -371,9 +370,9 @@ class BucketEngine(EngineBase):
             await self._retry(lambda: self._objects.put(LEDGER_NAME, encode_ledger(ids)))
             self._serve_ledger(ids)
             await self._apply([entry])
-            # What the view tells of later answers would be taken for another loss.
-            make = partial(accept_view_of_log, self._objects, self._replica, self._run, entry.position)
-            shown = await self._retry(make) if self.has_view else 0
+        # What the view tells of later answers would be taken for another loss.
+        make = partial(accept_view_of_log, self._objects, self._replica, self._run, self._find_end)
+        shown = await self._retry(make) if self.has_view else 0
         last = max([shown, *(mark.position for mark in marks)])
         return AcceptedLoss(await self._run(self._replica.summarize), max(0, last - state.position))
 
