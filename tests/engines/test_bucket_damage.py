@@ -4,7 +4,9 @@ Every bit is flipped where objects are decoded; every few bits also from the ope
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,7 +33,7 @@ from onejob.engines.bucket.log import (
     log_name,
     read_or_create_ledger,
 )
-from onejob.engines.bucket.objects import RequestFailed
+from onejob.engines.bucket.objects import ObjectInfo, RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
@@ -39,7 +41,7 @@ from onejob.errors import Outdated, StoreRefused, Unknown
 from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
-from tests.support.object_stores import DyingObjects, MemoryObjects, WrappedObjects
+from tests.support.object_stores import CountingObjects, DyingObjects, MemoryObjects, WrappedObjects
 
 DAY_MS: Final = 86_400_000
 KEYS: Final = ("a", "b", "c")
@@ -718,3 +720,186 @@ async def test_gaps_in_the_log_are_named_unless_a_snapshot_covers_them(tmp_path:
         store = bucket.with_objects({log_name(n): None for n in missing})
         names = [log_name(n) for n in (1, 2, 3) if n not in missing]
         assert await find_damaged_entries(names, store.get, ledger_id, covered) == found
+
+
+@pytest.mark.parametrize("temporary", [False, True])
+async def test_a_bucket_is_served_where_no_cache_folder_can_be_made(tmp_path: Path, temporary: bool) -> None:
+    bucket = await make_bucket(tmp_path)
+    (tmp_path / "file").touch()
+    file = ReplicaFile(str(tmp_path / "file/cache"), "test", temporary=temporary)
+    engine = BucketEngine(bucket.with_objects({}), file, clock=bucket.clock)
+    await engine.start()
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    folder = file.pattern.parent
+    await engine.aclose()
+    assert not folder.exists()
+
+
+async def test_a_replica_that_another_process_makes_anew_meanwhile_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    names = os.listdir
+
+    def list_with_removed_ones(path: Path) -> list[str]:
+        return [*names(path), "bucket-test-7.db"]
+
+    monkeypatch.setattr(os, "listdir", list_with_removed_ones)
+    engine = await open_bucket(bucket.with_objects({}), tmp_path / "b", bucket.clock)
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+async def test_a_process_whose_history_was_lost_makes_no_snapshot_of_it(
+    tmp_path: Path, change: str, noticed: bool
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    whole = store.objects.pop(log_name(3))
+    if change == "replaced":
+        store.objects[log_name(3)] = fork.objects[log_name(3)]
+    if noticed:
+        await engine._verify_last_entry()
+        assert engine._must_reopen
+    for erase in (False, True):
+        await engine._keep(erase=erase)
+    assert not [name for name in store.objects if name.startswith("snap/")]
+    store.objects[log_name(3)] = whole
+    await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+    await engine._keep()
+    assert [name for name in store.objects if name.startswith("snap/")]
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+async def test_a_snapshot_that_is_refused_leaves_the_replica_as_it_was(tmp_path: Path, pruned: bool) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path, snapshots="c")
+    theirs = fork.find("snap/")
+    store = bucket.with_objects({log_name(3): None})
+    engine = await open_bucket(store, tmp_path / "behind", bucket.clock)
+    path = engine._replica.path
+    await engine.aclose()
+    kept = path.read_bytes()
+    store = bucket.with_objects({})
+    engine = await open_bucket(store, tmp_path / "other", bucket.clock)
+    await expect(engine, submit("d", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+    refusing = MemoryObjects(bucket.clock)
+    refusing.objects = {**store.objects, theirs: fork.objects[theirs]}
+    if pruned:
+        del refusing.objects[log_name(3)]
+    for folder in ("behind", "nothing"):
+        for _ in range(2):
+            with pytest.raises(StoreRefused, match=f"{theirs} is not of this log"):
+                await open_bucket(refusing, tmp_path / folder, bucket.clock)
+        assert path.read_bytes() == kept
+    for folder in ("behind", "nothing"):
+        engine = await open_bucket(store, tmp_path / folder, bucket.clock)
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine.aclose()
+
+
+@pytest.mark.parametrize("left", [(1,), (1, 2), (2,), ()])
+async def test_a_snapshot_beyond_the_end_of_the_log_is_refused_by_name(tmp_path: Path, left: Sequence[int]) -> None:
+    """It is of a copy that has grown, or the log has lost its end. Pruning deletes the entry of a snapshot last."""
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path, snapshots="c")
+    theirs = fork.find("snap/")
+    store = bucket.with_objects({log_name(n): None for n in (1, 2, 3) if n not in left})
+    store.objects[theirs] = fork.objects[theirs]
+    names = [log_name(n) for n in left]
+    found = await find_damaged_entries(names, store.get, (await read_or_create_ledger(store))[0], 3)
+    assert any(f"{log_name(max(left, default=0) + 1)} is missing" in one for one in found) == bool(left)
+    if left:
+        with pytest.raises(StoreRefused, match=f"{log_name(3)} is missing, which {theirs} has"):
+            await open_bucket(store, tmp_path / "b", bucket.clock)
+    else:  # everything is pruned
+        await (await open_bucket(store, tmp_path / "b", bucket.clock)).aclose()
+
+
+async def test_pruning_that_dies_after_any_request_is_taken_for_no_damage(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path, snapshots="c")
+
+    class DiesDeleting(WrappedObjects):
+        """Has deleted some of the names, in any order."""
+
+        left = 0
+
+        async def list(self, prefix: str, after: str = "") -> AsyncIterator[Sequence[ObjectInfo]]:
+            async for page in self.inner.list(prefix, after):
+                yield [one for one in page if one.name != log_name(3)]
+                yield [one for one in page if one.name == log_name(3)]
+
+        async def delete(self, names: Sequence[str]) -> None:
+            for name in reversed(names):
+                if name.startswith("log/"):
+                    if not self.left:
+                        raise RequestFailed("died")
+                    self.left -= 1
+                await self.inner.delete([name])
+
+    for deleted in range(4):
+        store = bucket.with_objects({})
+        dying = DiesDeleting(store)
+        engine = await open_bucket(dying, tmp_path / "a", bucket.clock, view=ViewMode.OFF)
+        dying.left = deleted
+        with suppress(RequestFailed):
+            await engine._keeper._delete_entries(3, 2**62)
+        await engine.aclose()
+        assert sum(name.startswith("log/") for name in store.objects) == 3 - deleted
+        assert await check_answers(bucket, store, tmp_path / str(deleted), "nothing")
+        names = sorted(name for name in store.objects if name.startswith("log/"))
+        ledger_id = (await read_or_create_ledger(store))[0]
+        assert await find_damaged_entries(names, store.get, ledger_id, 3) == []
+
+
+@pytest.mark.parametrize("removed", [(4,), (4, 5), (5,)])
+async def test_a_running_process_notices_that_entries_before_its_last_one_are_gone(
+    tmp_path: Path, removed: Sequence[int]
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    counting = CountingObjects(bucket.with_objects({}))
+    store = counting.inner
+    assert isinstance(store, MemoryObjects)
+    engine = await open_bucket(counting, tmp_path / "running", bucket.clock, view=ViewMode.OFF)
+    await engine._verify_last_entry()
+    for key in ("d", "e", "f"):
+        await expect(engine, submit(key, ttl_ms=DAY_MS), Created)
+    whole = {log_name(n): store.objects.pop(log_name(n)) for n in removed}
+    await engine._verify_last_entry()
+    last = log_name(max(removed))
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=f"{last} is missing, which this machine has seen"):
+            await engine.execute([submit("d", ttl_ms=DAY_MS)])
+    store.objects |= {last: whole[last]}
+    if len(removed) > 1:
+        await expect(engine, submit("d", ttl_ms=DAY_MS), Replayed)
+        await engine._verify_last_entry()
+        assert engine._must_reopen
+    store.objects |= whole
+    await expect(engine, submit("d", ttl_ms=DAY_MS), Replayed)
+    await engine._verify_last_entry()
+    await expect(engine, submit("g", ttl_ms=DAY_MS), Created)
+    before = counting.counts["list", "log"]
+    for _ in range(3):  # nothing new: nothing to list
+        await engine._verify_last_entry()
+    assert counting.counts["list", "log"] == before
+    await engine.aclose()
+
+
+async def test_an_entry_that_a_list_has_overlooked_is_not_missing(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    (ledger_id,) = await read_or_create_ledger(store)
+    for overlooked in ((1,), (2,), (1, 2), (3,)):
+        names = [log_name(n) for n in (1, 2, 3) if n not in overlooked]
+        assert await find_damaged_entries(names, store.get, ledger_id, 3 if overlooked == (3,) else 0) == []
+    store.objects[log_name(2)] = (b"", 0)
+    found = await find_damaged_entries([log_name(1), log_name(3)], store.get, ledger_id, 0)
+    assert len(found) == 1
+    assert found[0].startswith(f"{log_name(2)} is damaged")

@@ -1,9 +1,10 @@
 """The view: readable objects in the seed's layout, written before the reply, never read, repaired when damaged."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec import json
@@ -14,12 +15,15 @@ from onejob.conformance.samples import TENANT, submit
 from onejob.conformance.world import expect
 from onejob.core.maintenance import Purge
 from onejob.core.replies import Created, Maintained, Replayed
+from onejob.engines.bucket import BucketEngine
 from onejob.engines.bucket.objects import RequestFailed
+from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.view import HOLD_SECONDS, encode_name, key_hash
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
 from tests.support.object_stores import MemoryObjects, WrappedObjects
 
+T = TypeVar("T")
 DAY_MS = 86_400_000
 
 
@@ -198,3 +202,48 @@ def test_doctor_repairs_the_view(tmp_path: Path, run: CommandRunner, clean_envir
     assert "1 were missing" in on_bucket("doctor").out
     assert task.exists()
     assert "all 2 readable objects" in on_bucket("doctor").out
+
+
+class BusyObjects(WrappedObjects):
+    """Somebody submits around every request of one kind."""
+
+    submit: Callable[[], Awaitable[None]] | None = None
+    kind = "list"
+
+    async def intercept(self, kind: str, name: str, ask: Callable[[], Awaitable[T]]) -> T:
+        if self.submit is not None and kind == self.kind and not name.startswith(("log", "snap")):
+            await self.submit()
+            result = await ask()
+            await self.submit()
+            return result
+        return await ask()
+
+
+@pytest.mark.parametrize("kind", ["list", "get", "put", "delete"])
+async def test_a_repair_beside_a_service_deletes_no_object_of_its_keys(tmp_path: Path, kind: str) -> None:
+    clock = SystemClock()
+    store = MemoryObjects(clock)
+    live = await open_bucket(store, tmp_path / "live", clock)
+    await expect(live, submit("first", ttl_ms=DAY_MS), Created)
+    store.objects[f"tenants/{TENANT}/tasks/0/{'0' * 36}.json"] = (b"{}", 0)
+    busy = BusyObjects(store)
+    doctor = BucketEngine(
+        busy, ReplicaFile(str(tmp_path / "doctor"), "test", temporary=True), clock=clock, examine=True
+    )
+    await doctor.start()
+    count = 0
+
+    async def submit_another() -> None:
+        nonlocal count
+        if count < 30:
+            count += 1
+            await expect(live, submit(f"k{count}", ttl_ms=DAY_MS), Created)
+
+    busy.kind, busy.submit = kind, submit_another
+    repair = await doctor.repair_view()
+    assert repair.left_over == 1
+    assert repair.changed == 0
+    await doctor.aclose()
+    assert sum(name.startswith(f"tenants/{TENANT}/idempotency/") for name in store.objects) == count + 1
+    assert sum(name.startswith(f"tenants/{TENANT}/tasks/") for name in store.objects) == count + 1
+    await live.aclose()

@@ -344,12 +344,11 @@ class BucketEngine(EngineBase):
         await self._confirm()
         if not self._examines:
             await self._view.write_all_pending()
+        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, self._find_end))
 
-        async def find_end() -> int:
-            await self._confirm()
-            return self._replica.state.position
-
-        return await self._retry(lambda: repair_view(self._objects, self._replica, self._run, find_end))
+    async def _find_end(self) -> int:
+        await self._confirm()
+        return self._replica.state.position
 
     async def accept_loss(self) -> AcceptedLoss:
         """Begin another ledger after the last entry that is left, for `onejob restore --accept-loss`.
@@ -371,9 +370,9 @@ class BucketEngine(EngineBase):
             await self._retry(lambda: self._objects.put(LEDGER_NAME, encode_ledger(ids)))
             self._serve_ledger(ids)
             await self._apply([entry])
-            # What the view tells of later answers would be taken for another loss.
-            make = partial(accept_view_of_log, self._objects, self._replica, self._run, entry.position)
-            shown = await self._retry(make) if self.has_view else 0
+        # What the view tells of later answers would be taken for another loss.
+        make = partial(accept_view_of_log, self._objects, self._replica, self._run, self._find_end)
+        shown = await self._retry(make) if self.has_view else 0
         last = max([shown, *(mark.position for mark in marks)])
         return AcceptedLoss(await self._run(self._replica.summarize), max(0, last - state.position))
 
@@ -683,6 +682,8 @@ class BucketEngine(EngineBase):
         except BrokenLog as error:
             raise _broken_log(error) from None
         self._marks.clear()
+        if not self._verified.position:
+            self._verified = Mark(self._replica.state.position, self._replica.state.digest)
         self._note_generation(self._replica.state.position)
         self._must_reopen = False
 
@@ -707,8 +708,9 @@ class BucketEngine(EngineBase):
         if position >= newest and (position in there or not position):
             return
         for snapshot in reversed(snapshots[-2:]):
-            if await self._retry(lambda one=snapshot: load_snapshot(self._objects, self._replica, self._run, one)):  # type: ignore[misc]
-                await self._refuse_foreign_snapshot(snapshot)
+            judge = self._refuse_foreign_snapshot
+            load = partial(load_snapshot, self._objects, self._replica, self._run, snapshot, judge)
+            if await self._retry(load):
                 return
             log.warning("%s is damaged and not used; %s", snapshot.name, RESTORE)
         await self._run(self._replica.reset)
@@ -725,15 +727,37 @@ class BucketEngine(EngineBase):
             name = log_name(mark.position)
             if data is None and mark.position > newest_snapshot:
                 raise StoreRefused(f"{name} is missing, which this machine has seen: {LOST}")
-            if data is not None and self._decode(mark.position, data).digest != mark.digest:
+            if data is not None and self._decode(mark.position, data).digest != mark.digest and mark.digest:
                 raise StoreRefused(f"{name} is another entry than this machine has seen there: {LOST}")
         return {mark.position for mark, data in zip(marks, found, strict=True) if data is not None}
 
-    async def _refuse_foreign_snapshot(self, snapshot: Snapshot) -> None:
-        """The next entry must continue its digest; while there is none, the last that it has must be the same one."""
-        found = await self._get(log_name(snapshot.position))
-        if found is not None and self._decode(snapshot.position, found).digest != self._replica.state.digest:
-            raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
+    async def _refuse_foreign_snapshot(self, snapshot: Snapshot, digest: bytes) -> None:
+        """The last entry that it has must be the same one; once that is deleted, the next must continue its digest."""
+        last, after = log_name(snapshot.position), log_name(snapshot.position + 1)
+        found = await self._get(last)
+        if found is not None:
+            if self._decode(snapshot.position, found).digest != digest:
+                raise StoreRefused(f"{snapshot.name} is not of this log; {RESTORE}")
+            return
+        following = await self._get(after)
+        if following is not None and self._decode(snapshot.position + 1, following).previous != digest:
+            raise StoreRefused(f"{snapshot.name} is not of this log: {after} does not continue it; {RESTORE}")
+        if following is None and await self._has_entry_before(snapshot.position):
+            # Entries are deleted behind a snapshot, its own after all before it: it is beyond the end of this log.
+            raise StoreRefused(
+                f"{last} is missing, which {snapshot.name} has, and earlier entries are there: the snapshot is not of this log, "
+                f"or the log has lost its end; {RESTORE}"
+            )
+
+    async def _has_entry_before(self, position: int) -> bool:
+        async def find() -> bool:
+            async for page in self._objects.list(LOG_FOLDER):
+                for one in page:
+                    if entry := position_of(one.name):
+                        return entry < position
+            return False
+
+        return await self._retry(find)
 
     async def _follow_to_end(self) -> None:
         """Apply all entries. If there is one after the end, somebody has deleted what was between."""
@@ -824,6 +848,8 @@ class BucketEngine(EngineBase):
             await self._objects.delete(names)
 
     async def _keep(self, *, erase: bool = False) -> None:
+        if self._must_reopen:  # what the replica has may not be the history of the log
+            return
         try:
             if erase:
                 await self._erase()
@@ -852,7 +878,7 @@ class BucketEngine(EngineBase):
         while True:
             await asyncio.sleep(_KEEP_SECONDS)
             await self._keep(erase=True)
-            if self._keeper.is_due(self._replica.state):
+            if not self._must_reopen and self._keeper.is_due(self._replica.state):
                 await self._keep()
 
     async def _verify_periodically(self) -> None:
@@ -875,7 +901,35 @@ class BucketEngine(EngineBase):
                 self._marks |= marks
                 self._must_reopen = True  # which refuses it by name, until it is put back
                 return
+        if (hole := await self._find_hole(self._verified.position, state.position)) is not None:
+            log.error("%s is missing from the log; this process stops answering", log_name(hole.position))
+            self._marks |= marks | {hole}
+            self._must_reopen = True
+            return
         self._verified = Mark(state.position, state.digest)
+
+    async def _find_hole(self, after: int, end: int) -> Mark | None:
+        """The last entry between two that others could put anew, or that a process that opens the bucket would stop at."""
+        missing = await self._retry(partial(self._list_missing, after, end)) if after + 1 < end else []
+        for position in reversed(missing):
+            if await self._get(log_name(position)) is None:  # a list may be older than an entry
+                snapshots = await self._retry(lambda: find_snapshots(self._objects))
+                if snapshots and snapshots[-1].position >= position:
+                    return None
+                data = await self._get(log_name(position + 1))
+                try:
+                    return Mark(position, self._decode(position + 1, data).previous if data is not None else b"")
+                except StoreRefused:  # damaged
+                    return Mark(position, b"")
+        return None
+
+    async def _list_missing(self, after: int, end: int) -> list[int]:
+        found: set[int] = set()
+        async for page in self._objects.list(LOG_FOLDER, after=log_name(after)):
+            found.update(position_of(one.name) for one in page)
+            if page and position_of(page[-1].name) > end:
+                break
+        return [position for position in range(after + 1, end) if position not in found]
 
     async def _is_in_log(self, mark: Mark) -> bool:
         """True also if it may be deleted, because a snapshot covers it."""

@@ -8,7 +8,7 @@ An entry whose body is a text begins another ledger, with that id, in which the 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -162,21 +162,46 @@ def _complete(kind: Kind, row: Any) -> Any:
 async def find_damaged_entries(names: Sequence[str], get: Get, ledger_id: str, covered: int) -> list[str]:
     """Verify the whole chain; returns what is wrong with which entries.
 
-    Those up to `covered`, the position of the newest snapshot, may be missing.
+    Those up to `covered`, the position of the newest snapshot, may be missing; but that one is deleted after all before it.
     """
     damage: list[str] = []
     last, digest = 0, first_digest(ledger_id)  # of the entry before; an empty digest is not known
+    async for position, data in _read_entries(names, get, covered):
+        if position > last + 1:
+            damage += _describe_gap(max(last, covered) + 1, position)
+            digest = b""
+        last, digest = position, _check_entry(position, data, digest, damage)
+    if last:
+        damage += _describe_gap(last + 1, covered + 1)
+    return damage
+
+
+async def _read_entries(names: Sequence[str], get: Get, covered: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Those that were listed and are still there, and those that the list has overlooked because they were just put."""
+    last = 0
     for start in range(0, len(names), _GETS_AT_ONCE):
         some = names[start : start + _GETS_AT_ONCE]
         for name, data in zip(some, await asyncio.gather(*map(get, some)), strict=True):
-            position = position_of(name)
-            if data is None:  # deleted since its name was listed
+            if data is None or position_of(name) <= last:  # deleted since its name was listed
                 continue
-            if position > last + 1:
-                damage += _describe_gap(max(last, covered) + 1, position)
-                digest = b""
-            last, digest = position, _check_entry(position, data, digest, damage)
-    return damage
+            async for one in _read_unlisted(max(last, covered) + 1, position_of(name), get):
+                yield one
+            last = position_of(name)
+            yield last, data
+    if last:
+        async for one in _read_unlisted(last + 1, covered + 1, get):
+            yield one
+
+
+async def _read_unlisted(first: int, after: int, get: Get) -> AsyncIterator[tuple[int, bytes]]:
+    for start in range(first, after, _GETS_AT_ONCE):
+        some = range(start, min(start + _GETS_AT_ONCE, after))
+        found = await asyncio.gather(*(get(log_name(position)) for position in some))
+        for position, data in zip(some, found, strict=True):
+            if data is not None:
+                yield position, data
+        if all(data is None for data in found):  # they are gone, and there may be many
+            return
 
 
 def _describe_gap(first: int, after: int) -> Sequence[str]:

@@ -78,7 +78,7 @@ class Mark(NamedTuple):
     """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
 
     position: int
-    digest: bytes
+    digest: bytes  # empty: it is not known
 
 
 class Summary(NamedTuple):
@@ -125,7 +125,7 @@ class ReplicaFile:
     """A file that no other process uses: the first whose lock can be had, or a temporary one, which leaves all as they are."""
 
     def __init__(self, folder: str, place: str, *, temporary: bool = False) -> None:
-        root = self._root = Path(folder) if folder else cache_folder()
+        root = Path(folder) if folder else cache_folder()
         self._place = place
         self._temporary: Path | None = None
         try:
@@ -133,8 +133,10 @@ class ReplicaFile:
         except OSError:
             # No home folder. A fixed name in the temporary folder could be somebody else's.
             root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-"))
+        self._root = root
         if temporary:
-            root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
+            root = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
+            self._temporary = self._temporary or root
         for number in range(_SLOTS_MAX):
             self.path = root / f"bucket-{place}-{number}.db"
             self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -148,10 +150,14 @@ class ReplicaFile:
         )
 
     def list_others(self) -> list[Path]:
-        """The replicas of other processes on the same bucket, whether they run or not."""
+        """The replicas of other processes on the same bucket, whether they run or not. They may come and go meanwhile."""
         begin, end = self.pattern.name.split("*")
-        found = [self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)]
-        return [path for path in found if path != self.path and path.stat().st_size]
+        found: list[Path] = []
+        with suppress(FileNotFoundError):
+            found = [
+                self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)
+            ]
+        return [path for path in found if path != self.path and _has_content(path)]
 
     @property
     def pattern(self) -> Path:
@@ -243,17 +249,28 @@ class Replica:
         self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(origin_of(self.ledger_id)),))
         self._adopt()
 
+    def verify_snapshot(self, snapshot: Path, name: str) -> Mark:
+        """Where in the log it is, before anything is replaced by it."""
+        try:
+            with closing(schema.connect(str(snapshot), synchronous="OFF")) as db:
+                if db.pragma("user_version") > _count_migrations():
+                    raise StoreRefused(f"{name} was made by a newer program; upgrade this one")
+                ledger, digest = schema.read_ledger(db), db.execute("SELECT digest FROM replica").get
+        except (apsw.Error, OSError) as error:
+            raise StoreRefused(f"{name} cannot be read ({error}); {RESTORE}") from None
+        if ledger.id not in self.ledger_ids:
+            raise StoreRefused(
+                f"{name} is of another ledger than {LEDGER_NAME}; restore both from one copy of the bucket"
+            )
+        return Mark(ledger.generation, digest)
+
     def load(self, snapshot: Path, *, bytes: int, at: int) -> None:
-        """Begin with a file that another process, or an earlier one, has made."""
+        """Begin with a file that another process, or an earlier one, has made. It is verified."""
         self.close()
         self._file.remove()
         os.replace(snapshot, self.path)
         self._connect()
         assert self._store is not None
-        if self._store.ledger.id not in self.ledger_ids:
-            raise StoreRefused(
-                "the snapshot is of another ledger than onejob.json; restore both from one copy of the bucket"
-            )
         self._store.db.execute(
             "UPDATE replica SET log_bytes = 0, snapshot = ?, snapshot_bytes = ?, snapshot_at = ?",
             (self._store.ledger.generation, bytes, at),
@@ -261,10 +278,9 @@ class Replica:
         self._adopt()
 
     def _connect(self) -> None:
-        known = len(load_migrations(schema.__package__ or ""))
         writer = schema.connect(str(self.path), synchronous="OFF")
         try:
-            if writer.pragma("user_version") > known:
+            if writer.pragma("user_version") > _count_migrations():
                 raise StoreRefused("the replica was made by a newer program; upgrade this one")
             schema.migrate(writer, str(self.path))
             writer.execute(_TABLES)
@@ -618,6 +634,17 @@ class BehindLog(Exception):
 
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the log is damaged, or was put back."""
+
+
+def _count_migrations() -> int:
+    return len(load_migrations(schema.__package__ or ""))
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def to_engine_error(replica: Replica, error: Exception) -> Exception:

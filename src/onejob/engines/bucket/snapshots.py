@@ -8,7 +8,7 @@ that has just read the newest one back. A payload that no entry names is deleted
 import asyncio
 import tempfile
 import zlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from hashlib import file_digest, sha256
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from onejob.errors import StoreRefused
 
-from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of
+from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of, verify_entry
 from .objects import ObjectStore
 from .replica import LogState, Replica
 
@@ -37,6 +37,9 @@ class Snapshot(NamedTuple):
     name: str
     bytes: int
     modified_ms: int
+
+
+Judge = Callable[[Snapshot, bytes], Awaitable[None]]
 
 
 class Erasure(NamedTuple):
@@ -63,8 +66,8 @@ async def find_snapshots(objects: ObjectStore) -> list[Snapshot]:
     return [found[position] for position in sorted(found)]
 
 
-async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapshot: Snapshot) -> bool:
-    """Begin with a snapshot; False if it is missing or damaged."""
+async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapshot: Snapshot, judge: Judge) -> bool:
+    """Begin with a snapshot; False if it is missing or damaged. One that is refused leaves the replica as it is."""
     with tempfile.TemporaryDirectory(dir=replica.path.parent, prefix="onejob-") as folder:
         packed, unpacked = Path(folder) / "packed", Path(folder) / "unpacked"
         if not await objects.download(snapshot.name, packed):
@@ -72,9 +75,11 @@ async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapsh
         if not await asyncio.to_thread(_is_intact, packed, snapshot.name):
             return False
         await asyncio.to_thread(_unpack, packed, unpacked)
+        found = await run(replica.verify_snapshot, unpacked, snapshot.name)
+        if found.position != snapshot.position:
+            raise StoreRefused(f"{snapshot.name} is at entry {found.position} of the log; remove it")
+        await judge(snapshot, found.digest)
         await run(lambda: replica.load(unpacked, bytes=snapshot.bytes, at=snapshot.modified_ms))
-    if replica.state.position != snapshot.position:
-        raise StoreRefused(f"{snapshot.name} is at entry {replica.state.position} of the log; remove it")
     return True
 
 
@@ -143,9 +148,21 @@ class Keeper:
             copy, packed = Path(folder) / "copy", Path(folder) / "packed"
             state = await asyncio.to_thread(self._replica.copy_to, copy)
             digest = await asyncio.to_thread(_pack, copy, packed)
+            await self._refuse_other_history(state)
             name = f"{SNAPSHOT_FOLDER}/{state.position:016}-{digest}"
             await self._objects.upload(name, packed)
             return Snapshot(state.position, name, packed.stat().st_size, self._latest_ms()), state.log_bytes
+
+    async def _refuse_other_history(self, state: LogState) -> None:
+        """A snapshot of entries that were removed, or that others have replaced, would hide that from everybody."""
+        name = log_name(state.position)
+        data = await self._objects.get(name)
+        if data is None:
+            newest = (await find_snapshots(self._objects))[-1:]
+            if not newest or newest[0].position < state.position:
+                raise StoreRefused(f"{name} is missing, so no snapshot is made")
+        elif verify_entry(state.position, data).digest != state.digest:
+            raise StoreRefused(f"{name} is another entry than this process has seen there, so no snapshot is made")
 
     async def clean(self, *, purged_before: int = 0) -> None:
         """Delete what two readable snapshots make needless; after a purge, what one makes needless that is newer."""
@@ -166,11 +183,18 @@ class Keeper:
             return await self._objects.download(name, packed) and await asyncio.to_thread(_is_intact, packed, name)
 
     async def _delete_entries(self, last: int, modified_before_ms: int) -> None:
+        """The last one after all others: whoever finds it missing beside an earlier one knows that it was lost."""
         async for page in self._objects.list(LOG_FOLDER):
-            names = [one.name for one in page if position_of(one.name) <= last and one.modified_ms < modified_before_ms]
+            entries = [one for one in page if 0 < position_of(one.name) < last]
+            names = [one.name for one in entries if one.modified_ms < modified_before_ms]
             if names:
                 await self._objects.delete(names)
-            if page and page[-1].name > log_name(last):
+            if len(names) < len(entries):
+                return
+            for one in page:
+                if one.name == log_name(last) and one.modified_ms < modified_before_ms:
+                    await self._objects.delete([one.name])
+            if page and page[-1].name >= log_name(last):
                 return
 
     async def delete_unnamed_payloads(self) -> None:

@@ -11,7 +11,7 @@ below `users/{user}/`.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
@@ -269,22 +269,23 @@ class ViewRepair(Struct):
 
 
 class _Comparison(NamedTuple):
-    """What differs between the log and the objects that are there."""
+    """What differs between the log and the objects that are there, each with the digest of what was read of it."""
 
     wanted: int
-    wrong: list[tuple[str, Kind, bytes]]
-    left_over: list[str]
+    wrong: list[tuple[str, Kind, bytes, bytes]]
+    left_over: dict[str, bytes]
     last: int  # the latest entry that an object shows
 
 
-async def repair_view(
-    objects: ObjectStore, source: ViewSource, run: Run, find_end: Callable[[], Awaitable[int]]
-) -> ViewRepair:
+FindEnd = Callable[[], Awaitable[int]]
+
+
+async def repair_view(objects: ObjectStore, source: ViewSource, run: Run, find_end: FindEnd) -> ViewRepair:
     """Compare every object of the view with the log, and write or delete what differs.
 
     Nothing is changed if one of them shows a later entry than the log has: it may be the last that tells of an answer.
     """
-    found = await _compare_view(objects, source, run, await find_end())
+    found = await _compare_view(objects, source, run, find_end)
     end = await find_end()  # it may have grown meanwhile
     if found.last > end:
         raise StoreRefused(
@@ -294,19 +295,22 @@ async def repair_view(
     return await _write_differences(objects, source, run, found, end)
 
 
-async def accept_view_of_log(objects: ObjectStore, source: ViewSource, run: Run, end: int) -> int:
+async def accept_view_of_log(objects: ObjectStore, source: ViewSource, run: Run, find_end: FindEnd) -> int:
     """Make the view as the log says; returns the latest entry that an object showed."""
-    found = await _compare_view(objects, source, run, end)
+    found = await _compare_view(objects, source, run, find_end)
+    end = await find_end()
     await _write_differences(objects, source, run, found, end)
     await objects.put(CURSOR_NAME, b"%d" % end)
     return found.last
 
 
-async def _compare_view(objects: ObjectStore, source: ViewSource, run: Run, entry: int) -> _Comparison:
+async def _compare_view(objects: ObjectStore, source: ViewSource, run: Run, find_end: FindEnd) -> _Comparison:
+    """The list comes before the end of the log: whatever it has is then of an entry that is known, or was lost."""
     there = {one.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for one in page}
-    wanted: set[str] = set()
-    wrong: list[tuple[str, Kind, bytes]] = []
     last = parse_cursor(await objects.get(CURSOR_NAME))
+    entry = await find_end()
+    wanted: set[str] = set()
+    wrong: list[tuple[str, Kind, bytes, bytes]] = []
     slots = asyncio.Semaphore(PUTS_AT_ONCE)
 
     async def read(name: str) -> bytes | None:
@@ -316,41 +320,63 @@ async def _compare_view(objects: ObjectStore, source: ViewSource, run: Run, entr
         last = max(last, _shown_entry(data))
         return data
 
+    async for kind, names in _list_wanted(source, run):
+        bodies = await asyncio.gather(*(read(name) for name, _ in names))
+        for (name, id), body in zip(names, bodies, strict=True):
+            expected = await run(source.render_fact, kind, id, entry)
+            if expected is not None and not _is_same(body, expected):
+                wrong.append((name, kind, id, _digest_of(body)))
+        wanted.update(name for name, _ in names)
+    left_over: dict[str, bytes] = {}
+    others = [name for name in there - wanted if _OWN_NAME.fullmatch(name)]
+    for start in range(0, len(others), _PAGE):
+        some = others[start : start + _PAGE]
+        left_over.update(zip(some, map(_digest_of, await asyncio.gather(*map(read, some))), strict=True))
+    return _Comparison(len(wanted), wrong, left_over, last)
+
+
+async def _list_wanted(source: ViewSource, run: Run) -> AsyncIterator[tuple[Kind, list[tuple[str, bytes]]]]:
     for kind in (Kind.RECORD, Kind.JOB):
         after = b""
         while names := await run(source.list_view_names, kind, after, _PAGE):
-            bodies = await asyncio.gather(*(read(name) for name, _ in names))
-            for (name, id), body in zip(names, bodies, strict=True):
-                expected = await run(source.render_fact, kind, id, entry)
-                if expected is not None and not _is_same(body, expected):
-                    wrong.append((name, kind, id))
-            wanted.update(name for name, _ in names)
+            yield kind, names
             after = names[-1][1]
-    left_over = [name for name in there - wanted if _OWN_NAME.fullmatch(name)]
-    for start in range(0, len(left_over), _PAGE):
-        await asyncio.gather(*map(read, left_over[start : start + _PAGE]))
-    return _Comparison(len(wanted), wrong, left_over, last)
 
 
 async def _write_differences(
     objects: ObjectStore, source: ViewSource, run: Run, found: _Comparison, entry: int
 ) -> ViewRepair:
-    repair = ViewRepair(objects=found.wanted, left_over=len(found.left_over))
+    """At an end of the log that was read after the objects. One that has changed since is somebody's who writes it now."""
+    repair = ViewRepair(objects=found.wanted)
     slots = asyncio.Semaphore(PUTS_AT_ONCE)
 
-    async def write(name: str, kind: Kind, id: bytes) -> None:
+    async def write(name: str, kind: Kind, id: bytes, read: bytes) -> None:
         async with slots:
             data, expected = await objects.get(name), await run(source.render_fact, kind, id, entry)
-            if expected is not None and not _is_same(data, expected):
+            if expected is not None and _digest_of(data) == read and not _is_same(data, expected):
                 repair.missing += data is None
                 repair.changed += data is not None
                 await objects.put(name, expected)
 
+    async def delete(name: str) -> None:
+        async with slots:
+            data = await objects.get(name)
+            if data is not None and _digest_of(data) == found.left_over[name]:
+                repair.left_over += 1
+                await objects.delete([name])
+
     for start in range(0, len(found.wrong), _PAGE):
         await asyncio.gather(*(write(*one) for one in found.wrong[start : start + _PAGE]))
     if found.left_over:
-        await objects.delete(found.left_over)
+        wanted = {name async for _, names in _list_wanted(source, run) for name, _ in names}
+        left_over = [name for name in found.left_over if name not in wanted]
+        for start in range(0, len(left_over), _PAGE):
+            await asyncio.gather(*map(delete, left_over[start : start + _PAGE]))
     return repair
+
+
+def _digest_of(data: bytes | None) -> bytes:
+    return b"" if data is None else sha256(data).digest()
 
 
 def parse_cursor(data: bytes | None) -> int:
