@@ -37,7 +37,7 @@ from onejob.engines.bucket.objects import ObjectInfo, RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
-from onejob.errors import Outdated, StoreRefused, Unknown
+from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
@@ -625,7 +625,7 @@ async def test_whoever_has_served_the_old_ledger_refuses_the_new_one_until_it_is
     old = ahead.info.ledger_id
     await expect(ahead, submit("lost", ttl_ms=DAY_MS), Created)
     del store.objects[log_name(4)]
-    new = await accept_loss(store, tmp_path / "idle", bucket.clock)
+    new = await accept_loss(store, tmp_path / "accepting", bucket.clock)
     assert new != old
     for engine in (idle, reader):
         for _ in range(2):
@@ -903,3 +903,34 @@ async def test_an_entry_that_a_list_has_overlooked_is_not_missing(tmp_path: Path
     found = await find_damaged_entries([log_name(1), log_name(3)], store.get, ledger_id, 0)
     assert len(found) == 1
     assert found[0].startswith(f"{log_name(2)} is damaged")
+
+
+async def test_a_loss_is_not_accepted_while_a_process_serves_the_bucket(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    first = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
+    second = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
+    del store.objects[log_name(3)]
+    before = dict(store.objects)
+    for running in (first, second):
+        used = running._replica.path
+        with pytest.raises(Unavailable, match=f"fuser {used}.lock.*nothing was done; stop"):
+            await accept_loss(store, tmp_path / "shared", bucket.clock)
+        assert store.objects == before
+        await running.aclose()
+    await accept_loss(store, tmp_path / "shared", bucket.clock)
+
+
+@pytest.mark.parametrize("change", ["hole", "fork"])
+async def test_a_loss_before_later_entries_is_accepted_once_they_are_moved_away(tmp_path: Path, change: str) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({log_name(2): None if change == "hole" else fork.objects[log_name(2)][0]})
+    moved = log_name(3 if change == "hole" else 2)
+    with pytest.raises(StoreRefused, match=f"move {moved} and all later entries out of log/") as refused:
+        await accept_loss(store, tmp_path / "b", bucket.clock)
+    assert "serve what is left" not in str(refused.value)
+    for name in (log_name(2), log_name(3)):
+        if name >= moved:
+            del store.objects[name]
+    await accept_loss(store, tmp_path / "b", bucket.clock)

@@ -356,6 +356,7 @@ class BucketEngine(EngineBase):
         The entry comes first: whoever has served the old ledger stops at it. If this process dies before it has named the new
         ledger in onejob.json, everybody does, until it is called again.
         """
+        await self._run(self._replica.refuse_running)
         marks: list[Mark] = []
         with suppress(LostLedger):
             marks = await self._run(self._replica.read_marks)
@@ -680,7 +681,7 @@ class BucketEngine(EngineBase):
             await self._follow_from_snapshot()
             await self._follow_to_end()
         except BrokenLog as error:
-            raise _broken_log(error) from None
+            raise self._broken_log(error) from None
         self._marks.clear()
         if not self._verified.position:
             self._verified = Mark(self._replica.state.position, self._replica.state.digest)
@@ -767,7 +768,8 @@ class BucketEngine(EngineBase):
         while (end := self._replica.state.position) < listed:
             await self._catch_up()
             if self._replica.state.position == end:
-                raise StoreRefused(f"{log_name(end + 1)} is missing: answered keys would be new; {RESTORE}")
+                next_act = _move_away(end + 2) if self._accepts_loss else f"answered keys would be new; {RESTORE}"
+                raise StoreRefused(f"{log_name(end + 1)} is missing: {next_act}")
 
     async def _find_last_entry(self, after: int) -> int:
         pages = self._objects.list(LOG_FOLDER, after=log_name(after))
@@ -823,10 +825,14 @@ class BucketEngine(EngineBase):
             raise
         except BrokenLog as error:
             self._must_reopen = True
-            raise _broken_log(error) from None
+            raise self._broken_log(error) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True
             raise to_engine_error(self._replica, error) from error
+
+    def _broken_log(self, error: BrokenLog) -> StoreRefused:
+        next_act = _move_away(error.position) if self._accepts_loss else LOST
+        return StoreRefused(f"{error}: objects in log/ were changed or removed, so that {next_act}")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -970,8 +976,11 @@ def _no_ledger(display: str) -> StoreRefused:
     return StoreRefused(f"there is no ledger at {display}; check the bucket and the prefix")
 
 
-def _broken_log(error: BrokenLog) -> StoreRefused:
-    return StoreRefused(f"{error}: objects in log/ were changed or removed, so that {LOST}")
+def _move_away(position: int) -> str:
+    return (
+        f"what follows cannot be used; {RESTORE}, or move {log_name(position)} and all later entries out of {LOG_FOLDER}/, "
+        f"keep them, and repeat {ACCEPT_LOSS}"
+    )
 
 
 def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:

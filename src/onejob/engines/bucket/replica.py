@@ -159,6 +159,23 @@ class ReplicaFile:
             ]
         return [path for path in found if path != self.path and _has_content(path)]
 
+    def find_used(self) -> Path | None:
+        """The replica of another process that runs."""
+        for number in range(_SLOTS_MAX):
+            path = self._root / f"bucket-{self._place}-{number}.db"
+            try:
+                lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if path != self.path:
+                    return path
+            finally:
+                os.close(lock)
+        return None
+
     @property
     def pattern(self) -> Path:
         return self._root / f"bucket-{self._place}-*.db"
@@ -239,6 +256,15 @@ class Replica:
             if row[:2] == (self._boot, self._owner) and ledger.generation and self._is_current(ledger.id):
                 marks.append(Mark(ledger.generation, row[2]))
         return marks
+
+    def refuse_running(self) -> None:
+        """Before the loss of what others have seen is accepted: a process that is ahead would go on in the old ledger."""
+        used = self._file.find_used()
+        if used is not None:
+            raise Unavailable(
+                f"another process on this machine serves this bucket (`fuser {used}.lock` names it): nothing was done; stop all "
+                "that use it, here and on other machines, then retry"
+            )
 
     def reset(self) -> None:
         """Begin with an empty file, before the first entry."""
@@ -391,7 +417,7 @@ class Replica:
             previous = self.state.digest
             for entry in entries:
                 if entry.position != store.ledger.generation + 1 or entry.previous != previous:
-                    raise BrokenLog(describe_break(entry.position))
+                    raise BrokenLog(entry.position)
                 for part in entry.parts:
                     self._save(store, part)
                 self._note_view(entry.parts, entry.position)
@@ -634,6 +660,10 @@ class BehindLog(Exception):
 
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the log is damaged, or was put back."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(describe_break(position))
+        self.position = position
 
 
 def _count_migrations() -> int:
