@@ -934,3 +934,26 @@ async def test_a_loss_before_later_entries_is_accepted_once_they_are_moved_away(
         if name >= moved:
             del store.objects[name]
     await accept_loss(store, tmp_path / "b", bucket.clock)
+
+
+async def test_accepting_the_loss_of_an_older_copy_that_lacks_an_accepted_ledger_lets_this_machine_serve_it(
+    tmp_path: Path,
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    first = await accept_loss(store, tmp_path / "b", bucket.clock)
+    engine = await open_bucket(store, tmp_path / "b", bucket.clock)
+    await expect(engine, submit("lost", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+    older = bucket.with_objects({})
+    with pytest.raises(StoreRefused, match=f"does not name the ledger {first}"):
+        await open_bucket(older, tmp_path / "b", bucket.clock)
+    new = await accept_loss(older, tmp_path / "b", bucket.clock)
+    ids = await read_or_create_ledger(older)
+    assert ids[-1] == new
+    assert first in ids
+    for folder in ("b", "nothing"):
+        engine = await open_bucket(older, tmp_path / folder, bucket.clock)
+        assert engine.info.ledger_id == new
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine.aclose()

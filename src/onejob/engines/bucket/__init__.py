@@ -66,7 +66,6 @@ from .replica import (
     BehindLog,
     BrokenLog,
     Decided,
-    LostLedger,
     Mark,
     Payload,
     Replica,
@@ -357,12 +356,12 @@ class BucketEngine(EngineBase):
         ledger in onejob.json, everybody does, until it is called again.
         """
         await self._run(self._replica.refuse_running)
-        marks: list[Mark] = []
-        with suppress(LostLedger):
-            marks = await self._run(self._replica.read_marks)
+        # An older copy does not name them; those who have served one would refuse the bucket for ever.
+        lost = await self._run(self._replica.list_lost_ledgers)
+        marks = [] if lost else await self._run(self._replica.read_marks)
         async with self._lock:
             state, ids = self._replica.state, self._replica.ledger_ids
-            ids = [*ids, next_ledger_id(ids[-1])]
+            ids = [*ids, *lost, next_ledger_id(ids[-1])]
             entry = encode_new_ledger(
                 state.position + 1, self._ids.holder(), state.digest, self._replica.now(), ids[-1]
             )

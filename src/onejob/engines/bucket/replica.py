@@ -32,7 +32,17 @@ from onejob.engines.sqlite import SqliteStore, queries, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
 from onejob.settings import cache_folder
 
-from .log import LEDGER_NAME, PAYLOAD_BYTES_MIN, RESTORE, LogEntry, LogPart, describe_break, first_digest, origin_of
+from .log import (
+    ACCEPT_LOSS,
+    LEDGER_NAME,
+    PAYLOAD_BYTES_MIN,
+    RESTORE,
+    LogEntry,
+    LogPart,
+    describe_break,
+    first_digest,
+    origin_of,
+)
 from .view import ViewObject, record_name, render_record, render_task, task_name
 
 T = TypeVar("T")
@@ -239,23 +249,32 @@ class Replica:
         if origin_of(ledger_id) == origin_of(self.ledger_id) and ledger_id not in self.ledger_ids:
             raise LostLedger(
                 f"{LEDGER_NAME} does not name the ledger {ledger_id}, which this machine has seen here: an older copy was "
-                f"put back, and answered keys would be new; {RESTORE}, or, if the loss is accepted, remove the replicas "
-                f"{self._file.pattern}"
+                f"put back, and answered keys would be new; {RESTORE}, or serve what is left as a new ledger: {ACCEPT_LOSS} on "
+                f"this machine (if that was done on another one, remove the replicas {self._file.pattern})"
             )
         return ledger_id == self.ledger_id
 
     def read_marks(self) -> list[Mark]:
-        """How far the replicas of other processes on this machine have come. One that cannot be read says nothing."""
-        marks = []
+        """How far the replicas of other processes on this machine have come."""
+        return [mark for ledger_id, mark in self._read_others() if self._is_current(ledger_id)]
+
+    def list_lost_ledgers(self) -> list[str]:
+        """The ledgers that this machine has seen in this bucket, and that onejob.json does not name."""
+        found = {id: None for id, _ in self._read_others() if origin_of(id) == origin_of(self.ledger_id)}
+        return [id for id in found if id not in self.ledger_ids]
+
+    def _read_others(self) -> list[tuple[str, Mark]]:
+        """The replicas of this boot and user, by the ids of their ledgers. One that cannot be read says nothing."""
+        found = []
         for path in self._file.list_others():
             try:
                 with closing(schema.connect(str(path), synchronous="OFF")) as db:
                     ledger, row = schema.read_ledger(db), db.execute("SELECT boot_id, owner, digest FROM replica").get
             except (apsw.Error, OSError, StoreRefused):
                 continue
-            if row[:2] == (self._boot, self._owner) and ledger.generation and self._is_current(ledger.id):
-                marks.append(Mark(ledger.generation, row[2]))
-        return marks
+            if row[:2] == (self._boot, self._owner) and ledger.generation:
+                found.append((ledger.id, Mark(ledger.generation, row[2])))
+        return found
 
     def refuse_running(self) -> None:
         """Before the loss of what others have seen is accepted: a process that is ahead would go on in the old ledger."""
