@@ -957,3 +957,31 @@ async def test_accepting_the_loss_of_an_older_copy_that_lacks_an_accepted_ledger
         assert engine.info.ledger_id == new
         await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
         await engine.aclose()
+
+
+def test_a_repeat_of_an_accepted_loss_that_was_interrupted_reports_no_number(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path}"
+    write_keys(url, "abcde")
+    for position in (4, 5):
+        (root / log_name(position)).unlink()
+
+    async def accept_and_die() -> None:
+        engine = await BucketEngine.open(url, examine=True, accepts_loss=True)
+
+        async def die(name: str, data: bytes) -> None:
+            raise StoreRefused("died")
+
+        engine._objects.put = die  # type: ignore[method-assign]
+        with pytest.raises(StoreRefused, match="died"):
+            await engine.accept_loss()
+        await engine.aclose()
+
+    asyncio.run(accept_and_die())
+    accepted = run("restore", "--accept-loss", "--engine", url)
+    assert accepted.code == 0
+    assert "it cannot be said how many acknowledged commits are not in it" in accepted.out
+    assert run("submit", "charge", "--key", "x", "--engine", url).code == 0
+    assert run("restore", "--accept-loss", "--json", "--engine", url).json["commitsLost"] == 0

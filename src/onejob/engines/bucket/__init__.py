@@ -143,7 +143,7 @@ class AcceptedLoss(NamedTuple):
     """What is left, and how many later entries something tells of: a replica of this machine, or the view."""
 
     summary: Summary
-    commits_lost: int
+    commits_lost: int | None  # None: it cannot be said, e.g. because an earlier call was interrupted
 
 
 class WriteCall:
@@ -361,6 +361,7 @@ class BucketEngine(EngineBase):
         marks = [] if lost else await self._run(self._replica.read_marks)
         async with self._lock:
             state, ids = self._replica.state, self._replica.ledger_ids
+            is_countable = not lost and not await self._begins_ledger(state.position)
             ids = [*ids, *lost, next_ledger_id(ids[-1])]
             entry = encode_new_ledger(
                 state.position + 1, self._ids.holder(), state.digest, self._replica.now(), ids[-1]
@@ -374,7 +375,13 @@ class BucketEngine(EngineBase):
         make = partial(accept_view_of_log, self._objects, self._replica, self._run, self._find_end)
         shown = await self._retry(make) if self.has_view else 0
         last = max([shown, *(mark.position for mark in marks)])
-        return AcceptedLoss(await self._run(self._replica.summarize), max(0, last - state.position))
+        commits_lost = max(0, last - state.position) if is_countable else None
+        return AcceptedLoss(await self._run(self._replica.summarize), commits_lost)
+
+    async def _begins_ledger(self, position: int) -> bool:
+        """True after an accepted loss that may have been interrupted: what tells of lost entries may be half gone."""
+        data = await self._get(log_name(position))
+        return data is not None and bool(self._decode(position, data).ledger_id)
 
     async def aclose(self) -> None:
         if self._closed:
