@@ -175,7 +175,7 @@ class ReplicaFile:
             path = self._root / f"bucket-{self._place}-{number}.db"
             try:
                 lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:
+            except OSError:  # nobody has had this place, or it is another user's
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
