@@ -37,7 +37,7 @@ from onejob.engines.bucket.objects import ObjectInfo, RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
-from onejob.errors import Outdated, StoreRefused, Unknown
+from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 from onejob.ledger.claims import ClaimRequest, Claims
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.command_line import CommandRunner
@@ -625,7 +625,7 @@ async def test_whoever_has_served_the_old_ledger_refuses_the_new_one_until_it_is
     old = ahead.info.ledger_id
     await expect(ahead, submit("lost", ttl_ms=DAY_MS), Created)
     del store.objects[log_name(4)]
-    new = await accept_loss(store, tmp_path / "idle", bucket.clock)
+    new = await accept_loss(store, tmp_path / "accepting", bucket.clock)
     assert new != old
     for engine in (idle, reader):
         for _ in range(2):
@@ -903,3 +903,85 @@ async def test_an_entry_that_a_list_has_overlooked_is_not_missing(tmp_path: Path
     found = await find_damaged_entries([log_name(1), log_name(3)], store.get, ledger_id, 0)
     assert len(found) == 1
     assert found[0].startswith(f"{log_name(2)} is damaged")
+
+
+async def test_a_loss_is_not_accepted_while_a_process_serves_the_bucket(tmp_path: Path) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    first = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
+    second = await open_bucket(store, tmp_path / "shared", bucket.clock, view=ViewMode.OFF)
+    del store.objects[log_name(3)]
+    before = dict(store.objects)
+    for running in (first, second):
+        used = running._replica.path
+        with pytest.raises(Unavailable, match=f"fuser {used}.lock.*nothing was done; stop"):
+            await accept_loss(store, tmp_path / "shared", bucket.clock)
+        assert store.objects == before
+        await running.aclose()
+    await accept_loss(store, tmp_path / "shared", bucket.clock)
+
+
+@pytest.mark.parametrize("change", ["hole", "fork"])
+async def test_a_loss_before_later_entries_is_accepted_once_they_are_moved_away(tmp_path: Path, change: str) -> None:
+    bucket = await make_bucket(tmp_path)
+    fork = await make_fork(bucket, tmp_path)
+    store = bucket.with_objects({log_name(2): None if change == "hole" else fork.objects[log_name(2)][0]})
+    moved = log_name(3 if change == "hole" else 2)
+    with pytest.raises(StoreRefused, match=f"move {moved} and all later entries out of log/") as refused:
+        await accept_loss(store, tmp_path / "b", bucket.clock)
+    assert "serve what is left" not in str(refused.value)
+    for name in (log_name(2), log_name(3)):
+        if name >= moved:
+            del store.objects[name]
+    await accept_loss(store, tmp_path / "b", bucket.clock)
+
+
+async def test_accepting_the_loss_of_an_older_copy_that_lacks_an_accepted_ledger_lets_this_machine_serve_it(
+    tmp_path: Path,
+) -> None:
+    bucket = await make_bucket(tmp_path)
+    store = bucket.with_objects({})
+    first = await accept_loss(store, tmp_path / "b", bucket.clock)
+    engine = await open_bucket(store, tmp_path / "b", bucket.clock)
+    await expect(engine, submit("lost", ttl_ms=DAY_MS), Created)
+    await engine.aclose()
+    older = bucket.with_objects({})
+    with pytest.raises(StoreRefused, match=f"does not name the ledger {first}"):
+        await open_bucket(older, tmp_path / "b", bucket.clock)
+    new = await accept_loss(older, tmp_path / "b", bucket.clock)
+    ids = await read_or_create_ledger(older)
+    assert ids[-1] == new
+    assert first in ids
+    for folder in ("b", "nothing"):
+        engine = await open_bucket(older, tmp_path / folder, bucket.clock)
+        assert engine.info.ledger_id == new
+        await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
+        await engine.aclose()
+
+
+def test_a_repeat_of_an_accepted_loss_that_was_interrupted_reports_no_number(
+    tmp_path: Path, run: CommandRunner, clean_environment: None
+) -> None:
+    root = tmp_path / "bucket"
+    url = f"file://{root}?replica={tmp_path}"
+    write_keys(url, "abcde")
+    for position in (4, 5):
+        (root / log_name(position)).unlink()
+
+    async def accept_and_die() -> None:
+        engine = await BucketEngine.open(url, examine=True, accepts_loss=True)
+
+        async def die(name: str, data: bytes) -> None:
+            raise StoreRefused("died")
+
+        engine._objects.put = die  # type: ignore[method-assign]
+        with pytest.raises(StoreRefused, match="died"):
+            await engine.accept_loss()
+        await engine.aclose()
+
+    asyncio.run(accept_and_die())
+    accepted = run("restore", "--accept-loss", "--engine", url)
+    assert accepted.code == 0
+    assert "it cannot be said how many acknowledged commits are not in it" in accepted.out
+    assert run("submit", "charge", "--key", "x", "--engine", url).code == 0
+    assert run("restore", "--accept-loss", "--json", "--engine", url).json["commitsLost"] == 0

@@ -52,7 +52,7 @@ class RestoreOut(Struct, frozen=True, rename="camel"):
 
 class AcceptedLossOut(Struct, frozen=True, rename="camel"):
     store: StoreOut
-    commits_lost: int | None  # None: another ledger was served here last
+    commits_lost: int | None  # None: another ledger was served here last, or it cannot be said of a bucket
 
 
 def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
@@ -96,7 +96,9 @@ def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -
     if isinstance(response, AcceptedLossOut):
         store, lost = response.store, response.commits_lost
         lines = [f"the loss is accepted: {screen.paint('bold', sanitize(store.file))}", *_store_lines(screen, store)]
-        if lost is None:
+        if lost is None and is_bucket(store.file):
+            lines += [screen.paint("yellow", "it cannot be said how many acknowledged commits are not in it")]
+        elif lost is None:
             lines += [screen.paint("yellow", "it is not of the ledger that was served here last")]
         elif lost:
             lines += [screen.paint("yellow", f"{lost} acknowledged commits are not in it")]

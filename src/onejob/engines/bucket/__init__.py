@@ -66,7 +66,6 @@ from .replica import (
     BehindLog,
     BrokenLog,
     Decided,
-    LostLedger,
     Mark,
     Payload,
     Replica,
@@ -144,7 +143,7 @@ class AcceptedLoss(NamedTuple):
     """What is left, and how many later entries something tells of: a replica of this machine, or the view."""
 
     summary: Summary
-    commits_lost: int
+    commits_lost: int | None  # None: it cannot be said, e.g. because an earlier call was interrupted
 
 
 class WriteCall:
@@ -356,12 +355,14 @@ class BucketEngine(EngineBase):
         The entry comes first: whoever has served the old ledger stops at it. If this process dies before it has named the new
         ledger in onejob.json, everybody does, until it is called again.
         """
-        marks: list[Mark] = []
-        with suppress(LostLedger):
-            marks = await self._run(self._replica.read_marks)
+        await self._run(self._replica.refuse_running)
+        # An older copy does not name them; those who have served one would refuse the bucket for ever.
+        lost = await self._run(self._replica.list_lost_ledgers)
+        marks = [] if lost else await self._run(self._replica.read_marks)
         async with self._lock:
             state, ids = self._replica.state, self._replica.ledger_ids
-            ids = [*ids, next_ledger_id(ids[-1])]
+            is_countable = not lost and not await self._begins_ledger(state.position)
+            ids = [*ids, *lost, next_ledger_id(ids[-1])]
             entry = encode_new_ledger(
                 state.position + 1, self._ids.holder(), state.digest, self._replica.now(), ids[-1]
             )
@@ -374,7 +375,13 @@ class BucketEngine(EngineBase):
         make = partial(accept_view_of_log, self._objects, self._replica, self._run, self._find_end)
         shown = await self._retry(make) if self.has_view else 0
         last = max([shown, *(mark.position for mark in marks)])
-        return AcceptedLoss(await self._run(self._replica.summarize), max(0, last - state.position))
+        commits_lost = max(0, last - state.position) if is_countable else None
+        return AcceptedLoss(await self._run(self._replica.summarize), commits_lost)
+
+    async def _begins_ledger(self, position: int) -> bool:
+        """True after an accepted loss that may have been interrupted: what tells of lost entries may be half gone."""
+        data = await self._get(log_name(position))
+        return data is not None and bool(self._decode(position, data).ledger_id)
 
     async def aclose(self) -> None:
         if self._closed:
@@ -680,7 +687,7 @@ class BucketEngine(EngineBase):
             await self._follow_from_snapshot()
             await self._follow_to_end()
         except BrokenLog as error:
-            raise _broken_log(error) from None
+            raise self._broken_log(error) from None
         self._marks.clear()
         if not self._verified.position:
             self._verified = Mark(self._replica.state.position, self._replica.state.digest)
@@ -767,7 +774,8 @@ class BucketEngine(EngineBase):
         while (end := self._replica.state.position) < listed:
             await self._catch_up()
             if self._replica.state.position == end:
-                raise StoreRefused(f"{log_name(end + 1)} is missing: answered keys would be new; {RESTORE}")
+                next_act = _move_away(end + 2) if self._accepts_loss else f"answered keys would be new; {RESTORE}"
+                raise StoreRefused(f"{log_name(end + 1)} is missing: {next_act}")
 
     async def _find_last_entry(self, after: int) -> int:
         pages = self._objects.list(LOG_FOLDER, after=log_name(after))
@@ -823,10 +831,14 @@ class BucketEngine(EngineBase):
             raise
         except BrokenLog as error:
             self._must_reopen = True
-            raise _broken_log(error) from None
+            raise self._broken_log(error) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True
             raise to_engine_error(self._replica, error) from error
+
+    def _broken_log(self, error: BrokenLog) -> StoreRefused:
+        next_act = _move_away(error.position) if self._accepts_loss else LOST
+        return StoreRefused(f"{error}: objects in log/ were changed or removed, so that {next_act}")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -970,8 +982,11 @@ def _no_ledger(display: str) -> StoreRefused:
     return StoreRefused(f"there is no ledger at {display}; check the bucket and the prefix")
 
 
-def _broken_log(error: BrokenLog) -> StoreRefused:
-    return StoreRefused(f"{error}: objects in log/ were changed or removed, so that {LOST}")
+def _move_away(position: int) -> str:
+    return (
+        f"what follows cannot be used; {RESTORE}, or move {log_name(position)} and all later entries out of {LOG_FOLDER}/, "
+        f"keep them, and repeat {ACCEPT_LOSS}"
+    )
 
 
 def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:

@@ -32,7 +32,17 @@ from onejob.engines.sqlite import SqliteStore, queries, schema
 from onejob.errors import Outdated, StoreRefused, Unavailable
 from onejob.settings import cache_folder
 
-from .log import LEDGER_NAME, PAYLOAD_BYTES_MIN, RESTORE, LogEntry, LogPart, describe_break, first_digest, origin_of
+from .log import (
+    ACCEPT_LOSS,
+    LEDGER_NAME,
+    PAYLOAD_BYTES_MIN,
+    RESTORE,
+    LogEntry,
+    LogPart,
+    describe_break,
+    first_digest,
+    origin_of,
+)
 from .view import ViewObject, record_name, render_record, render_task, task_name
 
 T = TypeVar("T")
@@ -159,6 +169,23 @@ class ReplicaFile:
             ]
         return [path for path in found if path != self.path and _has_content(path)]
 
+    def find_used(self) -> Path | None:
+        """The replica of another process that runs."""
+        for number in range(_SLOTS_MAX):
+            path = self._root / f"bucket-{self._place}-{number}.db"
+            try:
+                lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:  # nobody has had this place, or it is another user's
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if path != self.path:
+                    return path
+            finally:
+                os.close(lock)
+        return None
+
     @property
     def pattern(self) -> Path:
         return self._root / f"bucket-{self._place}-*.db"
@@ -222,23 +249,41 @@ class Replica:
         if origin_of(ledger_id) == origin_of(self.ledger_id) and ledger_id not in self.ledger_ids:
             raise LostLedger(
                 f"{LEDGER_NAME} does not name the ledger {ledger_id}, which this machine has seen here: an older copy was "
-                f"put back, and answered keys would be new; {RESTORE}, or, if the loss is accepted, remove the replicas "
-                f"{self._file.pattern}"
+                f"put back, and answered keys would be new; {RESTORE}, or serve what is left as a new ledger: {ACCEPT_LOSS} on "
+                f"this machine (if that was done on another one, remove the replicas {self._file.pattern})"
             )
         return ledger_id == self.ledger_id
 
     def read_marks(self) -> list[Mark]:
-        """How far the replicas of other processes on this machine have come. One that cannot be read says nothing."""
-        marks = []
+        """How far the replicas of other processes on this machine have come."""
+        return [mark for ledger_id, mark in self._read_others() if self._is_current(ledger_id)]
+
+    def list_lost_ledgers(self) -> list[str]:
+        """The ledgers that this machine has seen in this bucket, and that onejob.json does not name."""
+        found = {id: None for id, _ in self._read_others() if origin_of(id) == origin_of(self.ledger_id)}
+        return [id for id in found if id not in self.ledger_ids]
+
+    def _read_others(self) -> list[tuple[str, Mark]]:
+        """The replicas of this boot and user, by the ids of their ledgers. One that cannot be read says nothing."""
+        found = []
         for path in self._file.list_others():
             try:
                 with closing(schema.connect(str(path), synchronous="OFF")) as db:
                     ledger, row = schema.read_ledger(db), db.execute("SELECT boot_id, owner, digest FROM replica").get
             except (apsw.Error, OSError, StoreRefused):
                 continue
-            if row[:2] == (self._boot, self._owner) and ledger.generation and self._is_current(ledger.id):
-                marks.append(Mark(ledger.generation, row[2]))
-        return marks
+            if row[:2] == (self._boot, self._owner) and ledger.generation:
+                found.append((ledger.id, Mark(ledger.generation, row[2])))
+        return found
+
+    def refuse_running(self) -> None:
+        """Before the loss of what others have seen is accepted: a process that is ahead would go on in the old ledger."""
+        used = self._file.find_used()
+        if used is not None:
+            raise Unavailable(
+                f"another process on this machine serves this bucket (`fuser {used}.lock` names it): nothing was done; stop all "
+                "that use it, here and on other machines, then retry"
+            )
 
     def reset(self) -> None:
         """Begin with an empty file, before the first entry."""
@@ -391,7 +436,7 @@ class Replica:
             previous = self.state.digest
             for entry in entries:
                 if entry.position != store.ledger.generation + 1 or entry.previous != previous:
-                    raise BrokenLog(describe_break(entry.position))
+                    raise BrokenLog(entry.position)
                 for part in entry.parts:
                     self._save(store, part)
                 self._note_view(entry.parts, entry.position)
@@ -634,6 +679,10 @@ class BehindLog(Exception):
 
 class BrokenLog(Exception):
     """An entry does not continue what the replica has: the log is damaged, or was put back."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(describe_break(position))
+        self.position = position
 
 
 def _count_migrations() -> int:
