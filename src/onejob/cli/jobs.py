@@ -106,8 +106,7 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
                 return CommandResult(admin.run_schedules(engine.ledger, options), admin.render_schedules)
     if options.command == "submit":
         options.key = submission_key(options, ci)
-        if options.ttl is None and options.url is None:
-            options.ttl = settings.window
+        options.ttl = options.ttl or (settings.window if options.url is None else None)
     if options.command in _JOB_COMMANDS:
         options.id = format_job_id(parse_job_id(options.id))
     command = COMMANDS[options.command]

@@ -133,11 +133,10 @@ def open(
 ) -> LedgerOpener:
     """Open a ledger on an engine. Without `config`, the IDEMPOTENCY_* variables configure it.
 
-    `key_owner` ("tenant" or "user") and `window` belong to the ledger: given for one that was never used they are set, and a
-    process whose values differ is refused. A submission that names no window has that of its type in `windows`, else the
-    ledger's (24 hours, on a bucket 30 days, unless given). Ended jobs are kept for `retention`. A tenant with about
-    `live_keys_max` keys gets no new ones. `coalesce` makes larger batches. `tracing`: by OpenTelemetry; True: with its global
-    provider.
+    `key_owner` ("tenant" or "user") and `window` belong to the ledger: one that was never used takes them, and a process whose
+    values differ is refused. A submission that names no window has that of its type in `windows`, else the ledger's (24 hours,
+    on a bucket 30 days). Ended jobs are kept for `retention`. A tenant with about `live_keys_max` keys gets no new ones.
+    `coalesce` makes larger batches. `tracing`: by OpenTelemetry; True: with its global provider.
     """
     caller = Caller(checked_name("tenant", tenant), checked_name("user", user), str(actor or Actor.client("local")))
     build_runtime = partial(

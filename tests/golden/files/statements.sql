@@ -165,7 +165,8 @@ LIMIT 101;
 -- How many records of all tenants are live (`core.facts.is_live`), and until when. It reads every record.
 SELECT count(*), coalesce(max(CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END), 0)
 FROM "public"."record"
-WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= (SELECT floor("public".onejob_now())::bigint) AND actor <> $1
+WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= (SELECT floor("public".onejob_now())::bigint) AND NOT (actor = $1 AND
+  scope = $2)
 LIMIT 101;
 
 -- queries.py: build_statement (CountReadyJobs: all)

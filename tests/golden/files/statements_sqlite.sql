@@ -180,8 +180,8 @@ WHERE type = 'table' AND name = ?;
 
 SELECT count(*), coalesce(max(CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END), 0)
 FROM record
-WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= ?1 AND actor <> ?2
-LIMIT ?3;
+WHERE CASE WHEN lease_until > expires_at THEN lease_until ELSE expires_at END >= ?1 AND NOT (actor = ?2 AND scope = ?3)
+LIMIT ?4;
 
 SELECT generation
 FROM ledger

@@ -113,7 +113,7 @@ async def test_forgetting_is_idempotent_and_recorded_in_the_history(
     assert shown["events"][1]["what"] == "key forgotten"
     assert shown["events"][1]["actor"] == "client:local"
     assert shown["expiresAt"] == first.body["usableAfter"]
-    clock.advance(300.001)
+    clock.advance(302.001)
     assert (await client.get(key_path("k"))).status == 404
     assert (await client.ask("DELETE", key_path("k"))).status == 404
     assert (await queue.submit("t", 2, idempotency_key="k")).created
