@@ -299,7 +299,8 @@ async def test_a_key_is_remembered_for_thirty_days_unless_somebody_says_otherwis
     async with onejob.open(f"file://{tmp_path}") as queue:
         plain = await queue.submit("charge", idempotency_key="a")
         days = await queue.submit("charge", idempotency_key="b", idempotency_ttl_days=2)
-    async with onejob.open(f"file://{tmp_path}", window=timedelta(hours=5)) as queue:
+    (tmp_path / "other").mkdir()
+    async with onejob.open(f"file://{tmp_path / 'other'}", window=timedelta(hours=5)) as queue:
         hours = await queue.submit("charge", idempotency_key="c")
     for receipt, window in ((plain, timedelta(days=30)), (days, timedelta(days=2)), (hours, timedelta(hours=5))):
         assert receipt.job is not None

@@ -5,6 +5,7 @@ a line of a script may say <id-1> to mean it. A session begins on 2032-05-20 at 
 times are recorded, except their seconds.
 """
 
+import logging
 import os
 import re
 import shlex
@@ -112,6 +113,7 @@ def portable_error(text: str) -> str:
 
 def clean_environment(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(logging.getLogger("onejob"), "handlers", [])  # of other tests of this process
     for name in [name for name in os.environ if _VARIABLES.match(name)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "80")

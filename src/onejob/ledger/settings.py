@@ -334,7 +334,7 @@ async def _try_store(
         if policy is None and is_uncertain:
             policy, _ = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
         return policy if policy is not None and policy.body == body else None
-    raise Unknown("the settings may be changed: look at them with `onejob settings` before you change them again")
+    raise Unknown("the settings of the ledger may be changed: look at them with `onejob settings`, and retry")
 
 
 def parse_settings(pairs: list[str]) -> dict[str, object]:

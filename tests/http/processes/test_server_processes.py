@@ -325,7 +325,7 @@ def test_a_hanging_process_is_replaced(server: Server) -> None:
     try:
         for n in range(12):
             assert server.submit(f"k{n}").status == 202, "no request waits until it continues"
-        assert scrape(server)["onejob_workers",] == WORKERS - 1
+        wait_until(lambda: scrape(server)["onejob_workers",] == WORKERS - 1)
     finally:
         os.kill(hung, signal.SIGCONT)
     wait_until(lambda: scrape(server)["onejob_workers",] == WORKERS)
