@@ -29,9 +29,8 @@ from .timestamps import parse_duration, to_duration_ms
 
 SETTINGS_POLICY_ID: Final = policy_id(SYSTEM_TENANT, SETTINGS_POLICY_NAME)
 CLOSED_MS: Final = 30_000
-CLOCK_STEP_MS_MAX: Final = (
-    2000  # the time of a bucket is known to a second, and corrected; gates measure by their own clock
-)
+# The time of a bucket is known to a second, and corrected; gates measure by their own clock.
+CLOCK_STEP_MS_MAX: Final = 2000
 CLOSED_MARK: Final = b'"closed_until"'  # in no other settings, since defaults are left out
 KEY_OWNERS: Final = ("tenant", "user")
 COMMITTED_TTL_MS_DEFAULT: Final = 300_000

@@ -81,7 +81,7 @@ class SettingsChange(Struct, frozen=True):
 
 
 async def open_settings(engine: Engine, said: Said) -> StoredSettings:
-    """The settings of a ledger that is opened. What this process says is stored if nobody has said it before."""
+    """The settings of a ledger that is opened. What nobody has said is stored if the ledger was never used."""
     for _ in range(ATTEMPTS_MAX):
         stored = await load_settings(engine)
         if stored is None:
