@@ -114,7 +114,7 @@ prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a fa
 	$(BIN)/python -m tests.worker --postgres
 	$(BIN)/python -m tests.worker --steps 50
 	$(BIN)/python -m tests.worker --steps 50 --postgres
-	$(BIN)/python -m tests.inside.killed_payments
+	$(BIN)/python -m tests.transaction.killed_payments
 	$(BIN)/python -m tests.django
 	$(BIN)/python -m tests.failover
 	$(BIN)/python -m tests.patroni

@@ -12,7 +12,7 @@ from time import perf_counter
 from playwright.sync_api import Browser, sync_playwright
 
 import onejob
-from onejob.ledger.counts import ALL_TENANTS
+from onejob.runtime.counts import ALL_TENANTS
 from tests.support.serve_process import ServeProcess, run_serve_process
 
 from .bars import PAGES_POSTGRESQL, PAGES_SQLITE, Bar

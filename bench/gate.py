@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import onejob
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 import onejob
-from onejob.inside import Inside
+from onejob.transaction import Inside
 
 from .database import database_server
 from .report import Report

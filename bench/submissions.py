@@ -12,7 +12,8 @@ from onejob.core.submit import Submit
 from onejob.engines.codec import columns, complete_row
 from onejob.engines.sqlite import schema
 from onejob.ids import new_job_id
-from onejob.ledger.parse import Caller, Submission, build_submit
+from onejob.ledger.parse import Submission, build_submit
+from onejob.runtime.callers import Caller
 
 CALLER = Caller()
 REQUEST_BODY = (

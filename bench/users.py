@@ -19,7 +19,8 @@ from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import new_job_id
-from onejob.ledger.parse import Caller, build_submit
+from onejob.ledger.parse import build_submit
+from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 
 from .database import database_server

@@ -12,8 +12,9 @@ from typing import Any, get_type_hints, is_typeddict
 import msgspec
 
 import onejob
-from onejob import inside, middleware, testing
+from onejob import middleware, testing
 from onejob import settings as environment
+from onejob import transaction as inside
 from onejob.cli import parser as command_line
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
 from onejob.codes import CODES, ErrorCode
@@ -540,7 +541,7 @@ API_PARTS: list[tuple[str, str, list[tuple[str, Any]]]] = [
         [("App", onejob.App), ("Context", onejob.Context), ("Worker", onejob.Worker)],
     ),
     (
-        "In your own transaction: onejob.inside",
+        "In your own transaction: onejob.transaction",
         "[How to](transactions.md). `AsyncCommands` has the methods of `SyncCommands`, awaited.",
         [("Inside", inside.Inside), ("SyncCommands", inside.SyncCommands)],
     ),

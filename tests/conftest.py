@@ -8,7 +8,8 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
-from onejob.ledger import counts, leases
+from onejob.ledger import leases
+from onejob.runtime import counts
 from tests.http.auth_server import AuthServer, run_auth_server
 from tests.support.command_line import CommandRunner, run_service
 from tests.support.manager_process import run_manager_process

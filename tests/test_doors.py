@@ -19,8 +19,8 @@ from onejob.core.ledger_settings import owner_of_key
 from onejob.engine import ListFacts
 from onejob.engines import open_engine
 from onejob.errors import StoreRefused, Unavailable
-from onejob.inside import Inside
-from onejob.ledger.settings import change_settings, open_settings
+from onejob.runtime.settings import change_settings, open_settings
+from onejob.transaction import Inside
 from tests.support.command_line import ONEJOB
 from tests.support.manager_process import GateProcess, RoleProcess, run_manager_process
 from tests.support.outbox import Source

@@ -31,8 +31,8 @@ from onejob.key_files import (
     read_lines,
     write_lines,
 )
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from onejob.testing import FaultyEngine
 from tests.support.command_line import CommandRunner
 from tests.support.ledger_settings import set_settings

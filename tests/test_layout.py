@@ -18,10 +18,9 @@ ALLOWED_IMPORTS = {
     "onejob.codes": set[str](),
     "onejob.engine": {"onejob.core", "onejob.errors"},
     "onejob.engines": {
-        "onejob.core", "onejob.engine", "onejob.engines", "onejob.wire",
+        "onejob.core", "onejob.engine", "onejob.engines",
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
     },
-    "onejob.wire": {"onejob.core", "onejob.engine", "onejob.errors", "onejob.wire"},
     "onejob.client": {
         "onejob.core.key", "onejob.core.fingerprint", "onejob.core.timestamps", "onejob.client", "onejob.codes",
         "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings",
@@ -32,7 +31,7 @@ FORBIDDEN_IMPORTS = {
     "onejob.sync": {"onejob.http", "onejob.cli"},
     "onejob.worker": {"onejob.http", "onejob.cli"},
     "onejob.middleware": {"onejob.http", "onejob.cli", "onejob.django"},
-    "onejob.http.server": {"onejob.ledger", "onejob.engines"},
+    "onejob.server": {"onejob.ledger", "onejob.engines"},
     "onejob": {"tests", "bench"},
 }
 
@@ -91,7 +90,7 @@ def test_a_wrong_import_is_found() -> None:
     assert wrong("onejob.core.key", "from ..engines import sqlite")
     assert wrong("onejob.core.__init__", "from .. import ledger")
     assert wrong("onejob.engine", "from onejob.engines.sqlite import Sqlite")
-    assert wrong("onejob.engines.sqlite", "import onejob.ledger.maintenance")
+    assert wrong("onejob.engines.sqlite", "import onejob.runtime.maintenance")
     assert wrong("onejob.ledger.quotas", "from onejob.http.app import app")
     assert wrong("onejob.client.flow", "from onejob.core.facts import Record")
     assert wrong("onejob.codes", "from onejob.core.facts import Record")

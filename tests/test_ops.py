@@ -12,7 +12,7 @@ import onejob
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.http.metrics_server import worker_families
 from onejob.http.processes.supervisor import StatsAggregator
-from onejob.ledger.counts import ALL_TENANTS
+from onejob.runtime.counts import ALL_TENANTS
 
 ROOT = Path(__file__).parents[1]
 RULE_FIELDS = {"alert", "expr", "for", "labels", "annotations"}

@@ -19,8 +19,8 @@ from onejob.http.app import HttpApp
 from onejob.http.problems import to_problem, to_public_problem
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from onejob.settings import load_service_config
 from tests.support.app_server import serve_app
 from tests.support.ledger_settings import set_settings

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import onejob
-from onejob.inside import Inside
 from onejob.middleware.fastapi import IdempotentRoute, settled_session
+from onejob.transaction import Inside
 
 DATABASE = os.environ.get("SHOP_DATABASE", "postgresql://localhost/shop")
 engine = create_async_engine(DATABASE.replace("postgresql:", "postgresql+asyncpg:"))

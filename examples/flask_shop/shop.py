@@ -7,9 +7,9 @@ import psycopg
 from flask import Flask, Response, abort, jsonify, request
 
 import onejob
-from onejob.inside import Inside
 from onejob.middleware import Need, Rule
 from onejob.middleware.flask import FlaskIdempotency
+from onejob.transaction import Inside
 
 DATABASE = os.environ.get("SHOP_DATABASE", "postgresql://localhost/shop")
 LEDGER = f"{DATABASE}?schema=onejob"  # in the same database, apart from the tables of the shop

@@ -30,8 +30,9 @@ from onejob.core.timestamps import to_ms, to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import StoreRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller, checked_lookup_scope, key_record_id
-from onejob.ledger.present import to_exception
+from onejob.ledger.parse import checked_lookup_scope
+from onejob.runtime.callers import Caller, key_record_id
+from onejob.runtime.present import to_exception
 
 CHUNK_LINES = 500
 LINE_BYTES_MAX = 64 * 1024

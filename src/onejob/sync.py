@@ -26,7 +26,7 @@ from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
-from .ledger.runtime import Stats
+from .runtime import Stats
 
 P = ParamSpec("P")
 R = TypeVar("R")

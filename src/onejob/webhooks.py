@@ -34,8 +34,8 @@ from .core.replies import Missing, PolicyFound
 from .engine import Engine
 from .ids import Ids
 from .ledger.base import LedgerBase
-from .ledger.policies import change_policy, decode_body, try_set_policy
-from .ledger.present import to_exception
+from .runtime.policies import change_policy, decode_body, try_set_policy
+from .runtime.present import to_exception
 
 ID_HEADER: Final = "webhook-id"
 TIMESTAMP_HEADER: Final = "webhook-timestamp"

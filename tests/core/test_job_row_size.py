@@ -16,8 +16,9 @@ from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
 from onejob.core.submit import LABELS_BYTES_MAX, Submit, new_job
 from onejob.core.work import PROGRESS_BYTES_MAX, VERB_KEYS_MAX, Extend, end_job, progress_bytes_max
-from onejob.ledger.parse import Caller, Submission, build_submit
+from onejob.ledger.parse import Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX
+from onejob.runtime.callers import Caller
 
 LARGE_NUMBER = 253_402_300_799_999  # the last millisecond that can be shown
 JOB_ID = b"0123456789abcdef"

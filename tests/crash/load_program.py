@@ -14,8 +14,8 @@ import onejob
 from onejob.clock import SystemClock
 from onejob.engines.sqlite import SqliteEngine
 from onejob.ids import SystemIds
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 
 from .traced_program import AnswerLog
 from .verification import read_answers

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import onejob
-from onejob.ledger import runtime
+from onejob import runtime
 
 from . import powerfs_mount, verification
 from .load_program import count_changed_answers, open_ledger, submission_for

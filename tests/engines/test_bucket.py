@@ -25,8 +25,8 @@ from onejob.engines.bucket.url import parse_bucket_url
 from onejob.engines.sqlite import schema
 from onejob.errors import StoreRefused
 from onejob.ids import SystemIds
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 from tests.engines.bucket_campaign import open_bucket
 from tests.support.object_stores import CountingObjects, MemoryObjects

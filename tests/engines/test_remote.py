@@ -43,14 +43,13 @@ from onejob.core.work import Cancel
 from onejob.engine import Durability, Engine, GateSettings, ListJobs, OnTimeout
 from onejob.engines.batcher import Batcher
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.remote import RemoteEngine, peers
+from onejob.engines.remote import RemoteEngine, codec, peers
+from onejob.engines.remote.codec import WireCodec
 from onejob.engines.sqlite import SqliteEngine
 from onejob.engines.sqlite.backup import accept_loss
 from onejob.errors import Invalid, PartlyDone, StoreRefused, Unavailable, Unknown
 from onejob.manager import ledger as manager_ledger
 from onejob.manager import server as manager_server
-from onejob.wire import codec
-from onejob.wire.codec import WireCodec
 from tests.support.managers import OLDER_CODEC, SUITE_CODEC, open_remote, running_manager
 from tests.support.relay import Relay, running_relay
 

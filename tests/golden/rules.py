@@ -43,8 +43,8 @@ from onejob.core.states import JobState
 from onejob.core.work import LOG_LINES_MAX, Claim, Extend, Finish, FinishOutcome, Release
 from onejob.engine import ListBacklogs, ListDueFacts, ListFacts, ListJobs, ListReadyJobs, Query
 from onejob.ids import new_holder, new_job_id
-from onejob.ledger.maintenance import PurgeProgress, Sweeper, backfill_usage, purge_tenant
-from onejob.ledger.settings import open_settings
+from onejob.runtime.maintenance import PurgeProgress, Sweeper, backfill_usage, purge_tenant
+from onejob.runtime.settings import open_settings
 
 _SUITE: tuple[type, ...] = (
     FencingRules, LateCommandRules, MixedBatchRules, PreconditionRules, QuotaRules, RetryRules, SequenceRules,

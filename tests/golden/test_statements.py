@@ -35,7 +35,7 @@ from onejob.engines.postgres.statements import Statements
 from onejob.engines.postgres.store import _SNAPSHOT
 from onejob.engines.postgres.url import SCHEMA_DEFAULT, parse_postgres_url
 from onejob.errors import OnejobError
-from onejob.inside import Inside
+from onejob.transaction import Inside
 from tests.golden import rules
 from tests.golden.conftest import FILES, GoldenCheck
 from tests.golden.paper_engine import SUITE_COMMANDS, BuiltStatement, PaperEngine, StatementLog

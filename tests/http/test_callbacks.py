@@ -26,7 +26,7 @@ from onejob.http.app import HttpApp
 from onejob.http.callbacks import CALLBACKS_PER_TENANT_MAX, CallbackSender, PostFailed, Resolver, is_public, post
 from onejob.http.config import ServiceConfig
 from onejob.http.request import LOCAL, Credential, Scope
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 from onejob.webhooks import WebhookSecret, load_secrets, sign, signed_headers
 from tests.support.app_server import Client, serve_app
 from tests.support.command_line import CommandRunner

@@ -8,7 +8,7 @@ import asyncpg
 
 import onejob
 from onejob.core.identity import record_id
-from onejob.inside import Inside
+from onejob.transaction import Inside
 from tests.support.raw_http import BODY, KeepAliveClient, Server, run_server, submission, submitted_job_id
 
 TYPE = str(BODY["type"])

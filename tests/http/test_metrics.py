@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
+from onejob import runtime
 from onejob.clock import FakeClock, SystemClock
 from onejob.codes import HTTP_API_CODES
 from onejob.core.credentials import DropPolicy, Role, SetPolicy
@@ -27,10 +28,11 @@ from onejob.http.problems import Unauthorized
 from onejob.http.request import ANONYMOUS, Credential, Scope
 from onejob.http.routing import Route
 from onejob.ids import SystemIds
-from onejob.ledger import Ledger, runtime, stored_keys
+from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime import external_keys as stored_keys
+from onejob.runtime.callers import Caller
 from tests.support.app_server import Client, serve_app
 from tests.support.ledger_settings import set_settings
 from tests.support.recording_engine import RecordingEngine

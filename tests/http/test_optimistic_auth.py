@@ -12,8 +12,8 @@ import onejob
 from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.ledger import stored_keys
 from onejob.ledger.api_keys import ApiKeys, NewKey
+from onejob.runtime import external_keys as stored_keys
 from tests.support.app_server import Client, HttpResponse, serve_app
 
 BODY = b'{"type": "charge", "input": {"amount": 42}}'

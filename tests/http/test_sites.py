@@ -21,19 +21,19 @@ from onejob.core.submit import Submit
 from onejob.engine import ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote.codec import TenantRefused
 from onejob.errors import IdempotencyConflict, Invalid
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig, SiteConfig, SitesConfig
 from onejob.http.site_delivery import SiteSender, site_delivery
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
-from onejob.ledger.policies import try_set_policy
-from onejob.ledger.runtime import Runtime
-from onejob.ledger.settings import open_settings
 from onejob.manager.gate_keys import GateKeys
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
+from onejob.runtime.policies import try_set_policy
+from onejob.runtime.settings import open_settings
 from onejob.settings import IdempotencyConfig, exposed_secrets, load_service_config
-from onejob.wire.codec import TenantRefused
 from tests.support.app_server import Client, serve_app
 from tests.support.command_line import ONEJOB
 from tests.support.managers import running_manager

@@ -15,7 +15,7 @@ from onejob.core.slots import SetLimits
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.policies import load_policy
+from onejob.runtime.policies import load_policy
 from tests.support.app_server import serve_app
 from tests.support.sqlite_files import RawConnection
 

@@ -7,7 +7,7 @@ import pytest
 
 import onejob
 from onejob.core.credentials import Role
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 from tests.support.ledger_settings import set_settings
 
 from .auth_server import AuthServer, bearer, run_auth_server, token

@@ -376,7 +376,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_though_the_renewal_is_refu
 
 
 async def test_settling_ends_when_the_ledger_is_closed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onejob.ledger.runtime._SETTLING_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("onejob.runtime._SETTLING_SECONDS_MAX", 0.1)
     async with onejob.open(url, sweep=False) as ledger:
         outage = Outage(ledger, monkeypatch)
         held = await hold_key(ledger, lease=timedelta(hours=1))

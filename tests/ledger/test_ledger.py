@@ -11,8 +11,8 @@ from msgspec import Raw
 import onejob
 from onejob.clock import FakeClock
 from onejob.core import identity
-from onejob.ledger import maintenance
 from onejob.ledger.parse import SubmissionOptions
+from onejob.runtime import maintenance
 from tests.support.ledger_settings import set_settings
 
 CHARGE = {"order": "ORD-123", "amount": 42}

@@ -23,9 +23,9 @@ from onejob.engine import ListBacklogs, ListDueFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
-from onejob.ledger import maintenance, wakeups
-from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
-from onejob.ledger.maintenance import LeaseExpiry
+from onejob.runtime import maintenance, wakeups
+from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.runtime.maintenance import LeaseExpiry
 from tests.support.ledger_settings import set_settings
 
 LEASE = timedelta(seconds=60)

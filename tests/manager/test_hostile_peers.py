@@ -43,19 +43,19 @@ from onejob.core.submit import Submit
 from onejob.engine import GateSettings, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote.codec import Malformed, TenantRefused, array_length
+from onejob.engines.remote.connection import Address, RequestRefused, open_connection
+from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX, TokenRequest
 from onejob.errors import PartlyDone, StoreRefused, Unavailable
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
-from onejob.ledger.workers import WorkerInfo, announce_worker, list_workers
 from onejob.manager import server as manager_server
 from onejob.manager.gate_keys import GateKeys
 from onejob.manager.ledger import COMMANDS_MAX, SITE_COMMANDS_MAX, ManagerIdempotencyLedger, RateShares
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
+from onejob.runtime.workers import WorkerInfo, announce_worker, list_workers
 from onejob.settings import IdempotencyConfig
-from onejob.wire.codec import Malformed, TenantRefused, array_length
-from onejob.wire.connection import Address, RequestRefused, open_connection
-from onejob.wire.messages import SITE_BODY_BYTES_MAX, TokenRequest
 from tests.support.managers import SUITE_CODEC, running_manager
 
 SITE_USER, SITE_TYPE = "vera", "pay"

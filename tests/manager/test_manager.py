@@ -31,17 +31,17 @@ from onejob.core.replies import Created, PolicyFound
 from onejob.engine import GateSettings, ListBacklogs, ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote.codec import encode_struct
+from onejob.engines.remote.connection import Address, RequestRefused, open_connection
+from onejob.engines.remote.messages import HelloRequest, TokenRequest
 from onejob.errors import NotFound, StoreRefused, Unavailable
 from onejob.ids import SystemIds
-from onejob.ledger.policies import load_policy, try_set_policy
-from onejob.ledger.settings import open_settings
 from onejob.manager import ledger as manager_ledger
 from onejob.manager.gate_keys import GateKeys
 from onejob.manager.ledger import ManagerIdempotencyLedger, RateShares
 from onejob.manager.server import ManagerConfig, ManagerServer, needs_gate_key
-from onejob.wire.codec import encode_struct
-from onejob.wire.connection import Address, RequestRefused, open_connection
-from onejob.wire.messages import HelloRequest, TokenRequest
+from onejob.runtime.policies import load_policy, try_set_policy
+from onejob.runtime.settings import open_settings
 from tests.http.test_tls import make_files
 from tests.support.managers import SUITE_CODEC, running_manager
 

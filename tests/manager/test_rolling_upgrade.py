@@ -14,10 +14,10 @@ from onejob.core.facts import Kind
 from onejob.core.identity import format_job_id
 from onejob.engines import remote
 from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote.codec import WireCodec
 from onejob.engines.sqlite import SqliteEngine
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.wire.codec import WireCodec
 from tests.support.app_server import Client, HttpResponse, serve_app
 from tests.support.managers import OLDER_CODEC, running_manager
 from tests.support.relay import Relay, running_relay

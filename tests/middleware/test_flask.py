@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from flask import Flask, Response, abort, g, jsonify, request, send_file
 
-from onejob.inside import Inside
 from onejob.middleware import Need, Rule
 from onejob.middleware.flask import FlaskIdempotency
+from onejob.transaction import Inside
 from tests.support.postgres_server import Server
 
 

@@ -16,7 +16,7 @@ from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel, verb_key_digest
 from onejob.engines.gate import Gate
 from onejob.errors import Unavailable, Unknown
-from onejob.ledger.maintenance import PurgeProgress, Sweeper, purge_tenant
+from onejob.runtime.maintenance import PurgeProgress, Sweeper, purge_tenant
 
 from .plan import Op, Verb
 from .process import CallResults, PendingReply, Process, drop_reply

@@ -24,9 +24,10 @@ from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
 from onejob.core.replies import AnyReply
 from onejob.errors import OnejobError
 from onejob.ids import SeededIds
-from onejob.ledger import settings as settings_module
-from onejob.ledger.parse import Caller, Submission, build_submit
-from onejob.ledger.policies import load_policy
+from onejob.ledger.parse import Submission, build_submit
+from onejob.runtime import settings as settings_module
+from onejob.runtime.callers import Caller
+from onejob.runtime.policies import load_policy
 
 from .loop import VirtualLoop
 from .plan import Faults, Plan

@@ -7,7 +7,7 @@ import pytest
 
 from onejob.core import batch
 from onejob.engine import LiveKeyCount
-from onejob.ledger import settings as settings_module
+from onejob.runtime import settings as settings_module
 
 from .settings import SnapshotEngine, simulate_settings
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.server.connection import connection_class
+from onejob.server.connection import connection_class
 
 
 class HttpResponse(NamedTuple):

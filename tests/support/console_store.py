@@ -12,7 +12,7 @@ from onejob.core.states import Delivery
 from onejob.errors import IdempotencyConflict, SubmissionRefused
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.workers import WorkerInfo, announce_worker
+from onejob.runtime.workers import WorkerInfo, announce_worker
 
 MINUTES = 180
 USERS = ("ann", "bob", "carol", "dora")

@@ -1,7 +1,7 @@
 """Changes the settings of an open ledger, as an operator does."""
 
 import onejob
-from onejob.ledger.settings import SettingsChange, change_settings
+from onejob.runtime.settings import SettingsChange, change_settings
 
 
 async def set_settings(queue: onejob.Ledger, **said: object) -> SettingsChange:

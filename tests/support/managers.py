@@ -14,10 +14,10 @@ from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.engine import Engine, GateSettings
 from onejob.engines.remote import RemoteEngine
-from onejob.ledger.settings import Said, open_settings
+from onejob.engines.remote.codec import COMMANDS, REPLIES, WireCodec
 from onejob.manager.ledger import ManagerIdempotencyLedger
 from onejob.manager.server import ManagerServer
-from onejob.wire.codec import COMMANDS, REPLIES, WireCodec
+from onejob.runtime.settings import Said, open_settings
 
 SUITE_COMMANDS: tuple[type[Struct], ...] = (
     suite.WriteFacts, suite.ReadFacts, suite.IncrementCounter, suite.FaultyWrite, suite.FaultyRead,

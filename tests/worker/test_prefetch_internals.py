@@ -8,7 +8,7 @@ import pytest
 
 import onejob
 from onejob.core.facts import Job
-from onejob.ledger.claims import ClaimRequest
+from onejob.runtime.claims import ClaimRequest
 from onejob.worker.prefetch import PREFETCH_AGE_SECONDS_MAX, PREFETCH_MAX, Prefetcher
 
 MANY = 300

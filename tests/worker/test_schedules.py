@@ -11,7 +11,7 @@ from onejob import App, Delivery, JobState
 from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.errors import Invalid, NotFound
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 from onejob.worker.scheduler import Scheduler
 from tests.support.ledger_settings import set_settings

@@ -93,13 +93,13 @@ from onejob.http.schemas.steps import StepsOut, step_out
 from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
 from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
-from onejob.ledger.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
-from onejob.ledger.overview import BulkAction, Overview
+from onejob.ledger.operators import BulkAction, Overview
 from onejob.ledger.parse import Submission
-from onejob.ledger.present import LogPage
 from onejob.ledger.reads import JobFilter, JobPage, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
-from onejob.ledger.workers import WorkerInfo
+from onejob.runtime.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
+from onejob.runtime.present import LogPage
+from onejob.runtime.workers import WorkerInfo
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
 

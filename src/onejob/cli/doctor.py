@@ -22,7 +22,7 @@ from onejob.engine import Durability, Engine
 from onejob.engines import is_bucket, is_postgres, open_engine, redact_password
 from onejob.errors import OnejobError
 from onejob.ids import new_job_id
-from onejob.ledger.settings import load_settings, refuse_differences, shown_settings
+from onejob.runtime.settings import load_settings, refuse_differences, shown_settings
 from onejob.settings import CliSettings, load_service_config
 
 from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from onejob.core.ledger_settings import LedgerSettings
 from onejob.core.timestamps import to_utc
-from onejob.ledger.settings import (
+from onejob.runtime.settings import (
     SettingsChange,
     change_settings,
     in_use_message,

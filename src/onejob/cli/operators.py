@@ -15,7 +15,7 @@ from onejob.core.timestamps import to_utc
 from onejob.http.schemas.jobs import JobsOut
 from onejob.http.schemas.overview import OverviewOut, SeriesOut, TypeOut, TypePausedOut, TypesOut, WorkersOut
 from onejob.ids import new_nonce
-from onejob.ledger.overview import BULK_ERRORS_MAX, BulkAction
+from onejob.ledger.operators import BULK_ERRORS_MAX, BulkAction
 from onejob.ledger.reads import JobFilter
 
 from .backend import Backend

@@ -12,7 +12,7 @@ from onejob.sync import SyncLedger
 from .settings import project_settings
 
 if TYPE_CHECKING:
-    from onejob.inside import Inside, SyncCommands
+    from onejob.transaction import Inside, SyncCommands
 
 _layers: list[BlockingLayer] = []
 
@@ -51,7 +51,7 @@ def inside() -> "SyncCommands":
 def _inside(url: str) -> "Inside":
     # Imported here: a project whose ledger is a file has no driver of PostgreSQL.
     from onejob.engines.postgres.url import parse_postgres_url
-    from onejob.inside import Inside
+    from onejob.transaction import Inside
 
     return Inside(schema=parse_postgres_url(url).schema)
 

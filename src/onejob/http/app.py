@@ -14,7 +14,8 @@ from onejob.core.credentials import Permission, roles_with
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
+from onejob.server.exchange import HttpExchange
 
 from .auth import Authenticate, Authenticator, OptimisticAuth, optimistic_auth_for
 from .config import ServiceConfig
@@ -52,7 +53,6 @@ from .request import (
 )
 from .responses import CACHEABLE_HEADERS, COMMON_HEADERS, Header, Response, problem_response
 from .routing import Route, RouteMatch, Routes, allowed_methods, decode_placeholders, raw_path, route_for_method
-from .server.exchange import HttpExchange
 from .stats import StatsSnapshot, process_out
 from .streaming import stream_response
 

@@ -26,8 +26,8 @@ from onejob.core.identity import Actor, api_key_user, checked_name, checked_toke
 from onejob.errors import Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
-from onejob.ledger.parse import Caller
 from onejob.ledger.sessions import Sessions
+from onejob.runtime.callers import Caller
 
 from .config import JwtConfig, ServiceConfig, parse_networks
 from .problems import LoginThrottled, Unauthorized

@@ -36,7 +36,7 @@ from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
 from onejob.webhooks import load_or_create_secrets, signed_headers
 
 from .config import ServiceConfig

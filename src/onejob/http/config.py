@@ -15,8 +15,8 @@ from onejob.core.timestamps import parse_duration, to_duration_ms
 from onejob.engines import is_multi_process
 from onejob.engines.remote.url import is_managers_url, parse_managers_url
 from onejob.ledger import URL_DEFAULT
-from onejob.ledger.key_limit import checked_live_keys_max
 from onejob.ledger.parse import parse_default_windows, parse_retention_ms, said_settings
+from onejob.runtime.key_limit import checked_live_keys_max
 
 # What a body may have besides the input: every other member at its longest, escaped in any way.
 ENVELOPE_BYTES_MAX: Final = 8192

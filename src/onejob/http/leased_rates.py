@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from onejob.clock import SystemClock
 from onejob.engine import EngineInfo
 from onejob.engines.remote import RemoteEngine
-from onejob.wire.messages import TokenGrant
+from onejob.engines.remote.messages import TokenGrant
 
 from .config import ServiceConfig
 from .rate_limit import Bucket, BucketKey, RateLimiter

@@ -26,9 +26,9 @@ from onejob.core.states import JobState
 from onejob.engine import BATCH_MAX
 from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
-from onejob.ledger.attempt_stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats
-from onejob.ledger.counts import CountsSnapshot, TypeCounts
-from onejob.ledger.runtime import Stats
+from onejob.runtime import Stats
+from onejob.runtime.attempt_stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats
+from onejob.runtime.counts import CountsSnapshot, TypeCounts
 
 from .routing import Route
 

@@ -19,11 +19,12 @@ from onejob.core.views import HeldKey, Receipt, SequenceReceipt
 from onejob.errors import OnejobError, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.base import repeated_under_new_settings
-from onejob.ledger.parse import Caller, Submission
-from onejob.ledger.present import to_exception
-from onejob.ledger.runtime import Runtime
+from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission, build_submit_sequence
 from onejob.ledger.submissions import SUBMIT_CHUNK_SIZE
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
+from onejob.runtime.present import to_exception
 
 from .problems import RateLimited
 

@@ -22,7 +22,7 @@ from onejob.core.large_json import Pause, do_not_pause
 from onejob.errors import OnejobError
 from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 
 from .config import ServiceConfig
 from .problems import MalformedBody, Unauthorized

@@ -21,6 +21,7 @@ from onejob.errors import Invalid
 from onejob.ledger import Ledger, LedgerOpener
 from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import orphaned_task_count
+from onejob.server.connection import connection_class
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
@@ -31,7 +32,6 @@ from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from .logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
 from .origins import CorsMiddleware, is_loopback
 from .rate_limit import RateLimiter
-from .server.connection import connection_class
 from .site_delivery import site_delivery
 
 BACKLOG = 2048

@@ -30,12 +30,12 @@ from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, 
 from onejob.engine import Engine, ListBacklogs, ListInputs
 from onejob.engines.gate import Gate
 from onejob.engines.remote import RemoteEngine
+from onejob.engines.remote.codec import TenantRefused
+from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX
 from onejob.errors import OnejobError, PartlyDone, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
-from onejob.wire.codec import TenantRefused
-from onejob.wire.messages import SITE_BODY_BYTES_MAX
+from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
 
 from .config import ServiceConfig, SiteConfig
 

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from onejob.engines.gate import CacheStats
-from onejob.ledger.runtime import Stats, TenantCounts
+from onejob.runtime import Stats, TenantCounts
 
 from .metrics import MetricFamily, outcomes_with_zeros
 from .schemas.types import ResponseBody

@@ -15,20 +15,21 @@ from onejob.engine import Durability, Engine
 from onejob.engines import open_engine
 from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
+from onejob.runtime import Runtime, Stats
+from onejob.runtime.callers import Caller
+from onejob.runtime.key_limit import checked_live_keys_max
+from onejob.runtime.settings import Said
+from onejob.runtime.wakeups import Waiters
+from onejob.runtime.watch import JobWatcher
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
-from .key_limit import checked_live_keys_max
 from .listings import ListingOperations
-from .parse import Caller, parse_default_windows, parse_retention_ms, said_settings
+from .parse import parse_default_windows, parse_retention_ms, said_settings
 from .quotas import QuotaOperations
-from .runtime import Runtime, Stats
 from .schedules import ScheduleOperations
 from .sequences import SequenceOperations
-from .settings import Said
 from .steps import StepOperations
-from .wakeups import Waiters
-from .watch import JobWatcher
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing

@@ -14,10 +14,10 @@ from onejob.core.identity import policy_id
 from onejob.core.replies import AnyReply, Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.errors import Invalid
+from onejob.runtime.credentials import CredentialKind, CredentialStore, decode_credential
+from onejob.runtime.present import to_exception
 
 from . import Ledger
-from .credential_store import CredentialKind, CredentialStore, decode_credential
-from .present import to_exception
 
 OVERLAP_DEFAULT = timedelta(days=1)
 

@@ -10,11 +10,10 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Found, Missing
 from onejob.core.submit import SubmissionCommand
 from onejob.engine import Engine
-
-from .parse import Caller
-from .present import SettingsChanged, to_exception
-from .runtime import Runtime
-from .stored_keys import add_external_jobs
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
+from onejob.runtime.external_keys import add_external_jobs
+from onejob.runtime.present import SettingsChanged, to_exception
 
 C = TypeVar("C", bound=SubmissionCommand)
 L = TypeVar("L", bound="LedgerBase")

@@ -20,6 +20,9 @@ from onejob.core.submit import StoreKey
 from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
 from onejob.errors import Invalid, LeaseExpired
+from onejob.runtime.callers import key_record_id
+from onejob.runtime.external_keys import look_up_stored_keys
+from onejob.runtime.present import build_held_key, build_settled_receipt, to_exception
 
 from .base import LedgerBase, repeated_under_new_settings
 from .parse import (
@@ -27,13 +30,10 @@ from .parse import (
     SubmissionOptions,
     build_reserve,
     fence_fields,
-    key_record_id,
     list_options,
     lookup_record_id,
     parse_lease_ms,
 )
-from .present import build_held_key, build_settled_receipt, to_exception
-from .stored_keys import look_up_stored_keys
 from .submissions import require_receipt
 
 ERROR_BYTES_MAX = 1000

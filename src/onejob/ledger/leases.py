@@ -27,11 +27,11 @@ from typing import Any, TypeVar
 from onejob.core.states import ENDED_STATES
 from onejob.core.views import HeldKey, Receipt
 from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknown
+from onejob.runtime import Runtime
+from onejob.runtime.present import build_held_key
 
 from . import Ledger
 from .held_keys import PreparedKeyHeld
-from .present import build_held_key
-from .runtime import Runtime
 
 T = TypeVar("T")
 OnLeaseLost = Callable[[BaseException], None]

@@ -35,12 +35,12 @@ from onejob.core.views import (
 from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListInputs, Page
 from onejob.errors import Invalid, NotFound, Outdated
+from onejob.runtime.policies import load_policy
+from onejob.runtime.present import load_events
 
 from .base import load_visible_job
-from .overview import OverviewOperations
+from .operators import OverviewOperations
 from .parse import caller_for_user, lookup_record_id
-from .policies import load_policy
-from .present import load_events
 from .reads import ReadOperations, decode_cursor
 
 SEARCHED_JOBS_MAX = 300  # the newest, whose scopes and users a search tries

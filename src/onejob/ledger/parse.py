@@ -23,7 +23,6 @@ from onejob.core.identity import (
     parse_job_id,
     plain_str,
     policy_id,
-    record_id,
     resolve_scope,
     usage_id,
     usage_id_of_reservation,
@@ -40,7 +39,6 @@ from onejob.core.submit import (
     LABELS_BYTES_MAX,
     PRIORITY_MAX,
     TIMEOUT_MS_MAX,
-    TTL_MS_DEFAULT,
     TTL_MS_MAX,
     TTL_MS_MIN,
     Submit,
@@ -49,6 +47,7 @@ from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
 from onejob.core.views import TRACEPARENT_LABEL, HeldKey
 from onejob.core.work import RETENTION_MS_MAX, verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
+from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows, key_record_id
 
 ATTEMPTS_DEFAULT = 3
 CACHED_INPUT_BYTES_MAX = 2048
@@ -56,37 +55,6 @@ FINGERPRINT_CACHE_MAX = 1024
 OPTIONS_CACHE_MAX = 1024
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class Caller(Struct, frozen=True):
-    """Who sends a command. It comes from the credential, never from the request."""
-
-    tenant: str = "default"
-    user: str = "local"
-    actor: str = "client:local"
-    owns_keys: bool = False  # True: keys belong to the user; False: the tenant's users share them. The ledger says it
-    oversees: bool = True  # False: where users own their keys, it sees no jobs and keys of other users
-    settings: bytes = b""  # the settings of the ledger that `owns_keys` comes from; every new key proves them
-
-    @property
-    def sees_all_users(self) -> bool:
-        return self.oversees or not self.owns_keys
-
-    def can_see(self, user: str) -> bool:
-        return self.sees_all_users or user == self.user
-
-
-class DefaultWindows(Struct, frozen=True):
-    """The windows of keys whose submissions name none: by job type, and for all other types."""
-
-    ttl_ms: int = TTL_MS_DEFAULT
-    by_type: Mapping[str, int] = {}
-
-    def for_type(self, type: str) -> int:
-        return self.by_type.get(type, self.ttl_ms)
-
-
-STANDARD_WINDOWS = DefaultWindows()
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -331,11 +299,6 @@ def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
         "holder": held_key.holder,
         "policy_id": policy_id(caller.tenant, QUOTA_POLICY_NAME),
     }
-
-
-def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
-    is_owned = caller.owns_keys and not is_tick_key(scope, key)  # one tick is one job, whoever runs the workers
-    return record_id(caller.tenant, scope, key, caller.user if is_owned else "")
 
 
 def build_verb_key(key: str | None) -> bytes:

@@ -56,11 +56,12 @@ from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN, StoreKey
 from onejob.core.timestamps import to_utc
 from onejob.core.views import Quota, Receipt, SlotReservation, UsageView, to_quota, to_slot_reservations, to_usage_view
 from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
+from onejob.runtime.callers import key_record_id
+from onejob.runtime.maintenance import backfill_usage
+from onejob.runtime.present import build_settled_receipt, to_exception
 
 from .base import LedgerBase, check_job_visible, repeated_under_new_settings
-from .maintenance import backfill_usage
-from .parse import caller_for_user, key_record_id
-from .present import build_settled_receipt, to_exception
+from .parse import caller_for_user
 
 UserId = str | int
 

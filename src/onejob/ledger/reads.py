@@ -19,10 +19,10 @@ from onejob.core.views import JobView, KeyHistory, to_key_history
 from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListJobs, Page
 from onejob.errors import Invalid
+from onejob.runtime.present import LogPage, load_failures, load_input, load_key_history, load_log_page
 
 from .base import LedgerBase, check_job_visible, load_visible_job
 from .parse import caller_for_user, checked_lookup_scope, lookup_record_id, record_id_prefix
-from .present import LogPage, load_failures, load_input, load_key_history, load_log_page
 
 _NO_USER = ""  # no user has this name
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{1,200}")

@@ -17,9 +17,9 @@ from onejob.core.replies import Maintained, Missing, PolicyFound, Reason, Refuse
 from onejob.core.timestamps import to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import Invalid, NotFound, Unavailable
+from onejob.runtime.present import to_exception
 
 from .base import LedgerBase
-from .present import to_exception
 
 PREFIX = "schedule/"
 TIMETABLES_MAX = 8  # of a schedule: during a deployment, workers with the old and with the new one run

@@ -20,19 +20,11 @@ from onejob.core.timestamps import to_utc
 from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
 from onejob.errors import Invalid
 from onejob.ids import Ids
+from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows
+from onejob.runtime.present import to_exception
 
 from .base import LedgerBase, repeated_under_new_settings
-from .parse import (
-    STANDARD_WINDOWS,
-    Caller,
-    DefaultWindows,
-    JobOptions,
-    Submission,
-    build_submit,
-    checked_submission,
-    list_options,
-)
-from .present import to_exception
+from .parse import JobOptions, Submission, build_submit, checked_submission, list_options
 
 Scope = str | tuple[str, str]
 _spec_values = attrgetter(*JobSpec.__struct_fields__)

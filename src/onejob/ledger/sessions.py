@@ -18,11 +18,11 @@ from onejob.core.credentials import DropPolicy, Role
 from onejob.core.facts import Policy
 from onejob.core.identity import decode_base64url, encode_base64url, policy_id
 from onejob.errors import Unavailable
+from onejob.runtime.callers import Caller
+from onejob.runtime.policies import change_policy, decode_body, load_policy, try_set_policy
 
 from . import Ledger
 from .api_keys import decode_api_key
-from .parse import Caller
-from .policies import change_policy, decode_body, load_policy, try_set_policy
 
 SESSION_MS = 12 * 3_600_000
 SESSION_POLICY_PREFIX = "session/"

@@ -43,6 +43,7 @@ from onejob.errors import (
     OnejobError,
     Unknown,
 )
+from onejob.runtime.present import SettingsChanged, job_id_text, load_input, to_exception
 
 from .base import SETTINGS_ATTEMPTS_MAX, LedgerBase, check_job_visible, repeated_under_new_settings
 from .parse import (
@@ -55,7 +56,6 @@ from .parse import (
     list_options,
     lookup_record_id,
 )
-from .present import SettingsChanged, job_id_text, load_input, to_exception
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing

@@ -36,11 +36,11 @@ from onejob.core.work import (
 )
 from onejob.errors import Invalid, NotFound, Unavailable, WorkRefused
 from onejob.ids import Ids
+from onejob.runtime.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
+from onejob.runtime.present import load_input, load_result, to_exception
 
 from .base import LedgerBase, load_visible_job
-from .claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from .parse import build_verb_key
-from .present import load_input, load_result, to_exception
 
 HOLDER_BYTES_MAX = 64
 NOTE_CHARS_MAX = 500

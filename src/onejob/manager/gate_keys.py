@@ -23,7 +23,7 @@ from onejob.core.identity import SYSTEM_TENANT
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.engine import Engine
 from onejob.ids import Ids
-from onejob.ledger.credential_store import CredentialKind, CredentialStore
+from onejob.runtime.credentials import CredentialKind, CredentialStore
 
 OVERLAP_DEFAULT = timedelta(days=1)
 

@@ -28,17 +28,7 @@ from onejob.core.submit import Submit
 from onejob.core.work import RETENTION_MS
 from onejob.engine import CountCommits, Engine, GateSettings, ListFacts, Page, Query
 from onejob.engines.batcher import Batcher
-from onejob.engines.remote.url import MANAGERS_MAX
-from onejob.errors import OnejobError, Unavailable, Unknown
-from onejob.http.rate_limit import RateLimiter
-from onejob.ids import SystemIds
-from onejob.ledger.maintenance import Sweeper
-from onejob.ledger.runtime import READY_POLICY_NAME
-from onejob.ledger.settings import open_lapsed_doors
-from onejob.ledger.stored_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
-from onejob.ledger.submissions import COMPARED_MAX, find_differences
-from onejob.ledger.workers import WORKER_POLICY_PREFIX
-from onejob.wire.codec import (
+from onejob.engines.remote.codec import (
     Malformed,
     TenantRefused,
     WireCodec,
@@ -47,7 +37,7 @@ from onejob.wire.codec import (
     encode_page,
     encode_struct,
 )
-from onejob.wire.messages import (
+from onejob.engines.remote.messages import (
     BODY_BYTES_MAX,
     FAILURE,
     RESULT,
@@ -72,6 +62,16 @@ from onejob.wire.messages import (
     add_generation,
     describe_versions,
 )
+from onejob.engines.remote.url import MANAGERS_MAX
+from onejob.errors import OnejobError, Unavailable, Unknown
+from onejob.http.rate_limit import RateLimiter
+from onejob.ids import SystemIds
+from onejob.ledger.submissions import COMPARED_MAX, find_differences
+from onejob.runtime import READY_POLICY_NAME
+from onejob.runtime.external_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
+from onejob.runtime.maintenance import Sweeper
+from onejob.runtime.settings import open_lapsed_doors
+from onejob.runtime.workers import WORKER_POLICY_PREFIX
 
 from .gate_keys import GateKeys
 

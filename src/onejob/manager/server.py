@@ -25,16 +25,8 @@ from onejob.core.errors import Invalid
 from onejob.core.identity import tenant_prefix
 from onejob.engine import Engine, GateSettings
 from onejob.engines import open_engine
-from onejob.engines.remote.url import is_managers_url
-from onejob.errors import OnejobError
-from onejob.http.logs import log_loop_exception, redacted_traceback
-from onejob.http.origins import is_loopback
-from onejob.http.serve import raise_open_files_limit
-from onejob.ids import SystemIds
-from onejob.ledger.settings import Said, open_settings
-from onejob.settings import IdempotencyConfig
-from onejob.wire.codec import WireCodec, encode_struct
-from onejob.wire.http1 import (
+from onejob.engines.remote.codec import WireCodec, encode_struct
+from onejob.engines.remote.http1 import (
     LAST_CHUNK,
     Message,
     MessageParser,
@@ -44,7 +36,7 @@ from onejob.wire.http1 import (
     write_chunk,
     write_response,
 )
-from onejob.wire.messages import (
+from onejob.engines.remote.messages import (
     FAILURE,
     LEDGER_HEADER,
     RESULT,
@@ -58,6 +50,14 @@ from onejob.wire.messages import (
     VERSION_HEADER,
     Failure,
 )
+from onejob.engines.remote.url import is_managers_url
+from onejob.errors import OnejobError
+from onejob.http.logs import log_loop_exception, redacted_traceback
+from onejob.http.origins import is_loopback
+from onejob.http.serve import raise_open_files_limit
+from onejob.ids import SystemIds
+from onejob.runtime.settings import Said, open_settings
+from onejob.settings import IdempotencyConfig
 
 from .gate_keys import GateKeys
 from .ledger import ManagerIdempotencyLedger, RequestError, WireRequest, WireResponse

@@ -25,7 +25,7 @@ from .problems import LayerResponse
 from .rules import SAFE_METHODS, IdempotencyRules, LayerOptions, Need, Rule, read_key
 
 if TYPE_CHECKING:
-    from onejob.inside import Inside
+    from onejob.transaction import Inside
 
 log = logging.getLogger("onejob.middleware")
 
@@ -135,7 +135,7 @@ def settled_session(get_session: Callable[..., Any], inside: "Inside | None" = N
     commit: the key and what the endpoint wrote are committed together before the response is sent. An exception or a
     response that is not kept rolls back. `inside` names the tenant and the schema, if they are not the defaults.
     """
-    from onejob.inside import Inside  # imported here: other applications may have no PostgreSQL driver
+    from onejob.transaction import Inside  # imported here: other applications may have no PostgreSQL driver
 
     commands = inside or Inside()
 

@@ -22,7 +22,7 @@ from .stored_response import Headers
 from .wsgi import BODY_ENDED_EARLY, request_headers, request_path, stated_length
 
 if TYPE_CHECKING:
-    from onejob.inside import SyncCommands  # needs the driver of PostgreSQL
+    from onejob.transaction import SyncCommands  # needs the driver of PostgreSQL
 
 # In the environment of a request whose key is held, and of one whose key was settled in a transaction.
 _HELD = "onejob.held"

@@ -21,8 +21,8 @@ from onejob.engines.memory import MemoryEngine
 from onejob.errors import NotFound, Unavailable, Unknown
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 
 __all__ = ["FakeClock", "Fault", "FaultyEngine", "KillPoints", "assert_submitted_once", "open_ledger"]

@@ -12,7 +12,8 @@ from onejob.core.states import Delivery
 from onejob.errors import Invalid
 from onejob.import_path import load_object
 from onejob.ledger import Ledger
-from onejob.ledger.parse import ATTEMPTS_DEFAULT, Caller, JobOptions, Submission, build_submit, with_prepared_input
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, JobOptions, Submission, build_submit, with_prepared_input
+from onejob.runtime.callers import Caller
 
 from .handlers import Handler, build_handler, describe_exception
 from .scheduler import Schedule, checked_catch_up

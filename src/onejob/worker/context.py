@@ -137,11 +137,11 @@ class Context:
     def finish_inside(self, connection: Any, result: Any = None) -> Any:
         """End the job in your transaction, so that it commits with what the handler has written; await it if the driver is.
 
-        `connection` is one of asyncpg, psycopg or Django, a session of SQLAlchemy, or what a method of `onejob.inside.Inside`
-        returns for one. Let it be the last statement before your commit: the job's row stays locked until then. If the
-        transaction is not committed, the attempt has failed.
+        `connection` is one of asyncpg, psycopg or Django, a session of SQLAlchemy, or what a method of
+        `onejob.transaction.Inside` returns for one. Let it be the last statement before your commit: the
+        job's row stays locked until then. If the transaction is not committed, the attempt has failed.
         """
-        from onejob.inside import AsyncCommands, Inside, SyncCommands
+        from onejob.transaction import AsyncCommands, Inside, SyncCommands
 
         is_given = isinstance(connection, SyncCommands | AsyncCommands)
         commands = connection if is_given else Inside().on(connection)

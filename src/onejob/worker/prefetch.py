@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 
 from onejob.core.facts import Job
 from onejob.errors import OnejobError
-from onejob.ledger.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
 
 PREFETCH_MAX = 100
 PREFETCH_AGE_SECONDS_MAX = 0.2

@@ -23,8 +23,8 @@ from onejob.core.timestamps import to_utc
 from onejob.errors import IdempotencyConflict, Invalid, OnejobError, SubmissionRefused, SubmissionRejected
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission
-from onejob.ledger.present import to_exception
 from onejob.ledger.schedules import StoredSchedule, decode_schedule, schedule_look_up
+from onejob.runtime.present import to_exception
 
 from .timetable import WINDOW_MS_MAX, Timetable, last_ticks, next_tick, tick_window_ms
 

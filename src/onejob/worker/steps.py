@@ -25,9 +25,9 @@ from onejob.core.states import Delivery
 from onejob.engines.gate import Gate
 from onejob.errors import Invalid, Unavailable, Unknown
 from onejob.ids import Ids
-from onejob.ledger.present import to_exception
 from onejob.ledger.steps import StepCall, build_step_call, encode_step_result
 from onejob.ledger.work import Attempt, attempt_fence_fields
+from onejob.runtime.present import to_exception
 
 from .exceptions import AttemptCancelled, StepConflict, StepInterrupted
 
@@ -41,7 +41,7 @@ class FunctionCall(Struct, frozen=True):
 
     step: StepCall
     function: Callable[[], Any]
-    transaction: Any = None  # the commands of `onejob.inside` on the caller's connection; None: no transaction
+    transaction: Any = None  # the commands of `onejob.transaction` on the caller's connection; None: no transaction
 
 
 class StepRunner:
@@ -167,7 +167,7 @@ class StepRunner:
 
 
 def _open_transaction(within: Any) -> Any:
-    from onejob.inside import AsyncCommands, Inside, SyncCommands  # needs PostgreSQL, which other steps do not
+    from onejob.transaction import AsyncCommands, Inside, SyncCommands  # needs PostgreSQL, which other steps do not
 
     return within if isinstance(within, SyncCommands | AsyncCommands) else Inside().on(within)
 

@@ -10,9 +10,9 @@ from onejob.core.identity import Actor, checked_name
 from onejob.core.timestamps import checked_timedelta, to_duration_ms
 from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
-from onejob.ledger.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
-from onejob.ledger.workers import WorkerPresence
+from onejob.runtime.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
+from onejob.runtime.workers import WorkerPresence
 
 from .attempt import FINAL_REPORT_SECONDS, AttemptReporter, RunningAttempt, StopReason
 from .heartbeat import Heartbeat

@@ -17,7 +17,8 @@ from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.http.problems import Unauthorized
 from onejob.http.request import Scope
 from onejob.http.schemas.cloud import CLOUD_STATUS_BY_STATE, CloudStatus
-from onejob.ledger.parse import Caller, lookup_record_id
+from onejob.ledger.parse import lookup_record_id
+from onejob.runtime.callers import Caller
 from onejob.settings import load_service_config
 from tests.support.app_server import serve_app
 

@@ -17,7 +17,7 @@ from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Route
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.watch import JobWatcher
+from onejob.runtime.watch import JobWatcher
 from tests.support.app_server import Client, EventStream, ServerSentEvent, serve_app
 
 CREATED = ServerSentEvent(0, "submitted", None)

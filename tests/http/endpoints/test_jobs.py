@@ -14,8 +14,8 @@ from onejob.core.facts import Kind
 from onejob.engines.memory import MemoryEngine
 from onejob.http.app import HttpApp
 from onejob.ids import SystemIds
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from tests.support.app_server import Client, serve_app
 
 UNKNOWN_ID = "01a1e2f5-39f9-73f8-930c-48a088963d1e"

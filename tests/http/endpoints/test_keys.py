@@ -11,7 +11,7 @@ from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.request import Credential, Scope
-from onejob.ledger.parse import Caller
+from onejob.runtime.callers import Caller
 from tests.support.app_server import Client, HttpResponse, serve_app
 from tests.support.ledger_settings import set_settings
 

@@ -11,7 +11,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.ledger.api_keys import ApiKeys
-from onejob.ledger.counts import ALL_TENANTS, CountsSnapshot, TypeCounts
+from onejob.runtime.counts import ALL_TENANTS, CountsSnapshot, TypeCounts
 from tests.http.test_metrics import samples
 from tests.support.app_server import Client, serve_app
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import onejob
-from onejob.ledger.wakeups import Waiters
+from onejob.runtime.wakeups import Waiters
 from tests.support.app_server import Client, HttpResponse
 
 

@@ -36,8 +36,8 @@ from onejob.http.serve import worker_count
 from onejob.http.stats import StatsSnapshot
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
-from onejob.ledger.parse import Caller
-from onejob.ledger.runtime import Runtime
+from onejob.runtime import Runtime
+from onejob.runtime.callers import Caller
 from tests.support.recording_engine import RecordingEngine
 
 ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")

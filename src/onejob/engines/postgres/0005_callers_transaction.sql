@@ -1,4 +1,4 @@
--- Commands in the transaction of a caller (onejob.inside), whose session has settings of its own.
+-- Commands in the transaction of a caller (onejob.transaction), whose session has settings of its own.
 
 -- The durability that a service has declared in its URL, so that no caller's session promises less. Empty: undeclared.
 ALTER TABLE ledger ADD COLUMN durability text COLLATE "C" NOT NULL DEFAULT '';

@@ -76,7 +76,7 @@ class LedgerIdentity:
         self.id = found
 
     async def declare_durability(self, connection: Any, url: PostgresUrl) -> None:
-        """Store the durability that the URL declares, which binds the transactions of callers too (`onejob.inside`)."""
+        """Store the durability that the URL declares, which binds the transactions of callers too (`onejob.transaction`)."""
         if url.durability is None:
             return
         table = f'"{url.schema}".ledger'

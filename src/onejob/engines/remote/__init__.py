@@ -29,9 +29,10 @@ from onejob.core.replies import AnyReply, Defect
 from onejob.engine import EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import PartlyDone, Unavailable, Unknown
 from onejob.settings import read_gate_key
-from onejob.wire.codec import Result, TenantRefused, WireCodec, decode_page, decode_struct, encode_struct
-from onejob.wire.connection import NoAnswer, NotSent, RequestRefused
-from onejob.wire.messages import (
+
+from .codec import Result, TenantRefused, WireCodec, decode_page, decode_struct, encode_struct
+from .connection import NoAnswer, NotSent, RequestRefused
+from .messages import (
     BODY_BYTES_MAX,
     RESULT,
     SILENCE_SECONDS_MAX,
@@ -42,7 +43,6 @@ from onejob.wire.messages import (
     TokenRequest,
     split_generation,
 )
-
 from .peers import Manager, ManagerRefused, Peers
 from .url import ManagersUrl, parse_managers_url
 

@@ -17,8 +17,9 @@ from onejob.clock import Clock
 from onejob.engine import Durability, GateSettings, ManagerInfo
 from onejob.errors import StoreRefused, Unavailable
 from onejob.ids import random_fraction
-from onejob.wire.codec import Malformed, decode_struct, encode_struct
-from onejob.wire.connection import (
+
+from .codec import Malformed, decode_struct, encode_struct
+from .connection import (
     IDLE_CONNECTIONS_MAX,
     Address,
     NoAnswer,
@@ -27,8 +28,8 @@ from onejob.wire.connection import (
     WireConnection,
     open_connection,
 )
-from onejob.wire.http1 import HeaderLines
-from onejob.wire.messages import (
+from .http1 import HeaderLines
+from .messages import (
     LEDGER_HEADER,
     STATUS_OTHER_LEDGER,
     STATUS_OTHER_VERSION,

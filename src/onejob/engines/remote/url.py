@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl, urlsplit
 from msgspec import Struct
 
 from onejob.core.errors import Invalid
-from onejob.wire.connection import Address
+
+from .connection import Address
 
 PORT_DEFAULT: Final = 8002
 MANAGERS_MAX: Final = 64

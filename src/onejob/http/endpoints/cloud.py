@@ -44,8 +44,9 @@ from onejob.http.schemas.cloud import (
 )
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.ledger.maintenance import find_abandoned_preparations
-from onejob.ledger.parse import Caller, Submission
+from onejob.ledger.parse import Submission
+from onejob.runtime.callers import Caller
+from onejob.runtime.maintenance import find_abandoned_preparations
 
 from .preparation import (
     UPLOADED_RECEIPT,

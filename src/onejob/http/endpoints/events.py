@@ -26,8 +26,8 @@ from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.jobs import EventGapOut, StreamEndOut, event_out
 from onejob.http.schemas.types import ResponseBody
 from onejob.http.schemas.work import JobStateOut, LogLineOut, ProgressOut
-from onejob.ledger.present import LogPage
-from onejob.ledger.watch import JobWatcher, TooManyWatchers, WatchedJob
+from onejob.runtime.present import LogPage
+from onejob.runtime.watch import JobWatcher, TooManyWatchers, WatchedJob
 
 PING_SECONDS = 15.0
 # Then the stream ends, and the client reconnects, perhaps to another process. The credential is checked before every chunk.

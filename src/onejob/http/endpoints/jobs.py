@@ -54,7 +54,7 @@ from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission, with_prepared_input
-from onejob.ledger.watch import TooManyWatchers
+from onejob.runtime.watch import TooManyWatchers
 
 from .events import RETRY_AFTER_SECONDS
 

@@ -26,9 +26,9 @@ from onejob.http.schemas.policy import IdempotencyPolicyOut, build_idempotency_p
 from onejob.http.schemas.types import ResponseBody
 from onejob.http.stats import ProcessOut, StatsSnapshot
 from onejob.ledger import Ledger
-from onejob.ledger.counts import ALL_TENANTS
-from onejob.ledger.runtime import TenantCounts
-from onejob.ledger.workers import list_workers
+from onejob.runtime import TenantCounts
+from onejob.runtime.counts import ALL_TENANTS
+from onejob.runtime.workers import list_workers
 
 READY_SECONDS_MAX = 2.0
 JOB_METRICS_SECONDS_MAX = 2.0

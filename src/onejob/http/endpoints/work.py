@@ -35,8 +35,6 @@ from onejob.http.schemas.work import (
     claimed_job_out,
 )
 from onejob.http.streaming import wait_unless_disconnected
-from onejob.ledger.claims import ClaimedJob, ClaimRequest
-from onejob.ledger.wakeups import TooManyWaiters
 from onejob.ledger.work import (
     DELAY_MS_MAX,
     Fence,
@@ -46,6 +44,8 @@ from onejob.ledger.work import (
     checked_offset,
     draw_holder,
 )
+from onejob.runtime.claims import ClaimedJob, ClaimRequest
+from onejob.runtime.wakeups import TooManyWaiters
 
 RETRY_AFTER_SECONDS = 5
 _MS = timedelta(milliseconds=1)

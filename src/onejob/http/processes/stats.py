@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from onejob.engines.gate import CacheStats
 from onejob.http.metrics import MetricFamily
 from onejob.http.stats import StatsSnapshot
-from onejob.ledger.runtime import TenantCounts
+from onejob.runtime import TenantCounts
 
 B = TypeVar("B", bound=Struct)
 

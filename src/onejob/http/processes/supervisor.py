@@ -32,7 +32,7 @@ from onejob.http.logs import log_loop_exception, open_stderr_log
 from onejob.http.metrics import MetricFamily, MetricSample
 from onejob.http.serve import BACKLOG, announce_ready, bind_socket, check_listener_settings, listener_url
 from onejob.ledger import open as open_ledger
-from onejob.ledger.runtime import TenantCounts
+from onejob.runtime import TenantCounts
 
 from .messages import (
     Channel,

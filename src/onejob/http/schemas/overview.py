@@ -9,9 +9,9 @@ from onejob.core.activity import HOURS, MINUTES, Series
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
 from onejob.engine import Durability
-from onejob.ledger.overview import BulkAction, Overview
-from onejob.ledger.paused_types import PausedType
-from onejob.ledger.workers import WorkerInfo
+from onejob.ledger.operators import BulkAction, Overview
+from onejob.runtime.paused_types import PausedType
+from onejob.runtime.workers import WorkerInfo
 
 from .types import JOB_ID, LABEL, RequestBody, ResponseBody, Timestamp, UtcTimestamp
 

@@ -6,7 +6,7 @@ from onejob.core.identity import GLOBAL_SCOPE, NAME_CHARS_MAX
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN
 from onejob.http.config import ServiceConfig
-from onejob.ledger.parse import DefaultWindows
+from onejob.runtime.callers import DefaultWindows
 from onejob.settings import IdempotencyConfig
 
 from .types import ResponseBody

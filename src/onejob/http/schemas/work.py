@@ -7,8 +7,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType, field
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.work import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, LOG_LINES_AT_ONCE_MAX, Resolution
-from onejob.ledger.claims import CLAIM_MAX
 from onejob.ledger.work import DELAY_MS_MAX, HOLDER_BYTES_MAX, NOTE_CHARS_MAX, TYPES_MAX, Attempt
+from onejob.runtime.claims import CLAIM_MAX
 
 from .jobs import JobOut, job_out
 from .types import Money, Name, OptionalRequestBody, RequestBody, ResponseBody, UtcTimestamp
