@@ -20,9 +20,9 @@ from .engines import engines
 from .gate import gate
 from .growth import growth, memory
 from .http import http
-from .inside import inside
 from .latency import latency
 from .middleware import middleware
+from .own_transaction import own_transaction
 from .pgbench import pgbench
 from .postgres import postgres
 from .publish import PAGE, publish, write_files
@@ -71,7 +71,7 @@ PARTS: dict[str, Callable[[Setting], Awaitable[None]]] = {
     "growth": lambda s: growth(s.folder, s.report, s.rounds, s.many),
     "latency": lambda s: latency(s.folder, s.report, s.rounds),
     "gate": lambda s: gate(s.report, s.rounds),
-    "inside": lambda s: inside(s.report, s.rounds),
+    "transaction": lambda s: own_transaction(s.report, s.rounds),
     "bucket": lambda s: bucket(s.folder, s.report, s.many),
     "console": lambda s: console(s.folder, s.report, s.rounds, s.many),
 }

@@ -124,7 +124,7 @@ async def _opening(folder: Path, report: Report, jobs: int) -> None:
     while engine._keeper._busy:  # noqa: ASYNC110 - a snapshot that was due while it was loaded tells nobody its end
         await asyncio.sleep(0.1)
     begin = perf_counter()
-    await engine._keeper.keep(engine._lock, force=True)
+    await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     report.row(f"making a snapshot of {jobs:,} jobs", f"{perf_counter() - begin:.1f} s")
     size = len(store.objects[(await find_snapshots(store))[-1].name][0])
     report.row("its size", f"{size / 1e6:,.0f} MB")

@@ -14,7 +14,7 @@ import msgspec
 import onejob
 from onejob import middleware, testing
 from onejob import settings as environment
-from onejob import transaction as inside
+from onejob import transaction as in_transaction
 from onejob.cli import parser as command_line
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
 from onejob.codes import CODES, ErrorCode
@@ -543,7 +543,7 @@ API_PARTS: list[tuple[str, str, list[tuple[str, Any]]]] = [
     (
         "In your own transaction: onejob.transaction",
         "[How to](transactions.md). `AsyncCommands` has the methods of `SyncCommands`, awaited.",
-        [("Inside", inside.Inside), ("SyncCommands", inside.SyncCommands)],
+        [("InTransaction", in_transaction.InTransaction), ("SyncCommands", in_transaction.SyncCommands)],
     ),
     (
         "Requests and functions: onejob.middleware",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onejob.codes import CODES, HTTP_API_CODES, NextAction
-from onejob.core.command import is_momentary_refusal
+from onejob.core.command import is_temporary_refusal
 from onejob.core.replies import Reason, Refused
 from onejob.errors import SubmissionRefused, WorkRefused
 from onejob.http.problems import to_problem
@@ -65,5 +65,5 @@ def built_codes(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_refusal_of_the_moment_settles_no_earlier_attempt(reason: Reason) -> None:
-    if reason not in INTERNAL_REASONS and is_momentary_refusal(Refused(reason, "text", 0)):
+    if reason not in INTERNAL_REASONS and is_temporary_refusal(Refused(reason, "text", 0)):
         assert not CODES[reason].settles

@@ -20,7 +20,7 @@ from onejob.engine import ListFacts
 from onejob.engines import open_engine
 from onejob.errors import StoreRefused, Unavailable
 from onejob.runtime.settings import change_settings, open_settings
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.support.command_line import ONEJOB
 from tests.support.manager_process import GateProcess, RoleProcess, run_manager_process
 from tests.support.outbox import Source
@@ -163,7 +163,7 @@ async def submit_in_transaction(store: str, keys: Sequence[str] = KEYS) -> dict[
     try:
         async with db.transaction():
             submissions = [onejob.Submission(type="t", idempotency_key=key) for key in keys]
-            receipts = await Inside(user="local").asyncpg(db).submit_many(submissions)
+            receipts = await InTransaction(user="local").asyncpg(db).submit_many(submissions)
     finally:
         await db.close()
     return {key: one.job_id for key, one in zip(keys, receipts, strict=True) if isinstance(one, onejob.Receipt)}

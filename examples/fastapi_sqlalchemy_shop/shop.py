@@ -12,11 +12,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import onejob
 from onejob.middleware.fastapi import IdempotentRoute, settled_session
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 
 DATABASE = os.environ.get("SHOP_DATABASE", "postgresql://localhost/shop")
 engine = create_async_engine(DATABASE.replace("postgresql:", "postgresql+asyncpg:"))
-inside = Inside()
+in_transaction = InTransaction()
 jobs = onejob.App()
 
 
@@ -53,7 +53,7 @@ async def get_session() -> AsyncIterator[AsyncSession]:
 
 
 # The key of a request is settled in this session's transaction. An endpoint does not commit.
-SettledSession = Annotated[AsyncSession, Depends(settled_session(get_session, inside))]
+SettledSession = Annotated[AsyncSession, Depends(settled_session(get_session, in_transaction))]
 
 
 def customer(request: Request) -> str | None:
@@ -80,7 +80,7 @@ async def pay(order_id: int, new: NewPayment, session: SettledSession) -> dict[s
         raise HTTPException(409, "there is no such order, or it is paid")
     order.is_paid = True
     session.add(Payment(order_id=order_id, cents=new.cents))
-    receipt = await inside.asession(session).submit("pack", order_id, idempotency_key=f"pack-{order_id}")
+    receipt = await in_transaction.asession(session).submit("pack", order_id, idempotency_key=f"pack-{order_id}")
     return {"job": receipt.job_id}
 
 

@@ -9,7 +9,7 @@ from flask import Flask, Response, abort, jsonify, request
 import onejob
 from onejob.middleware import Need, Rule
 from onejob.middleware.flask import FlaskIdempotency
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 
 DATABASE = os.environ.get("SHOP_DATABASE", "postgresql://localhost/shop")
 LEDGER = f"{DATABASE}?schema=onejob"  # in the same database, apart from the tables of the shop
@@ -23,7 +23,7 @@ flask = Flask(__name__)
 idempotency = FlaskIdempotency(
     flask, LEDGER, scope=lambda request: request.headers.get("X-Customer"), rules=[Rule("POST /**", Need.REQUIRED)]
 )
-inside = Inside(schema="onejob")
+in_transaction = InTransaction(schema="onejob")
 jobs = onejob.App()
 
 
@@ -39,7 +39,7 @@ def place() -> Response:
         row = connection.execute(
             "INSERT INTO orders (amount) VALUES (%s) RETURNING id", [request.json["amount"]]
         ).fetchone()
-        return idempotency.settle_inside(inside.psycopg(connection), jsonify(order=row[0]))
+        return idempotency.settle_inside(in_transaction.psycopg(connection), jsonify(order=row[0]))
 
 
 @flask.post("/orders/<int:order>/payment")
@@ -49,7 +49,7 @@ def pay(order: int) -> Response:
         row = connection.execute(
             "INSERT INTO payments (order_id, amount) SELECT id, amount FROM orders WHERE id = %s RETURNING id", [order]
         ).fetchone() or abort(404)
-        commands = inside.psycopg(connection)
+        commands = in_transaction.psycopg(connection)
         receipt = commands.submit("send_invoice", {"payment": row[0]}, idempotency_key=f"invoice-{row[0]}")
         return idempotency.settle_inside(commands, jsonify(payment=row[0], job=receipt.job_id))
 

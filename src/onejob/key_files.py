@@ -223,7 +223,7 @@ async def _announce(ledger: Ledger, commands: list[StoreKey]) -> None:
         if command.scope == GLOBAL_SCOPE and not command.fingerprint:
             longest[command.tenant] = max(command.ttl_ms, longest.get(command.tenant, 0))
     for tenant, ttl_ms in longest.items():
-        await ledger.runtime.stored_keys.announce(tenant, ttl_ms=ttl_ms)
+        await ledger.runtime.external_keys.announce(tenant, ttl_ms=ttl_ms)
 
 
 async def _execute(ledger: Ledger, commands: Sequence[StoreKey | LookUpKey]) -> list[AnyReply]:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 import onejob
-from onejob.django import get_ledger, inside, once
+from onejob.django import get_ledger, in_transaction, once
 from onejob.django.ledger import close_layer
 from onejob.middleware.blocking import BlockingRequest
 from tests.django import tasks_of_tests as tasks
@@ -69,7 +69,7 @@ def paying(then: Callable[[], Any], **options: Any) -> Any:
 
 
 def test_the_payment_the_job_and_the_answer_are_one_commit(shop: Client, serve: Serve) -> None:
-    serve(paying(lambda: JsonResponse({"job": inside().submit("invoice", 7).job_id}, status=201)))
+    serve(paying(lambda: JsonResponse({"job": in_transaction().submit("invoice", 7).job_id}, status=201)))
     first, again = pay(shop), pay(shop)
     assert (first.status_code, again["Idempotent-Replayed"], again.content) == (201, "true", first.content)
     assert first["Idempotency-Expires"] == again["Idempotency-Expires"]

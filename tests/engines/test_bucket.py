@@ -114,7 +114,7 @@ async def test_a_new_process_begins_with_the_newest_snapshot(
     engine = await open_bucket(store, tmp_path / "a", clock)
     for n in range(20):
         await expect(engine, submit(f"k{n}", ttl_ms=DAY_MS), Created)
-    await engine._keeper.keep(engine._lock, force=True)
+    await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     await expect(engine, submit("after", ttl_ms=DAY_MS), Created)
     assert [one.position for one in await find_snapshots(store)] == [20]
     counting = CountingObjects(store)
@@ -134,7 +134,7 @@ async def test_a_snapshot_of_more_than_the_cache_holds_can_be_read(
     engine = await open_bucket(store, tmp_path, clock)
     for start in range(0, 1500, 500):
         await engine.execute([submit(f"k{n}", ttl_ms=DAY_MS) for n in range(start, start + 500)])
-    await engine._keeper.keep(engine._lock, force=True)
+    await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     await engine.aclose()
     store.objects = {name: stored for name, stored in store.objects.items() if not name.startswith("log/")}
     other = await open_bucket(store, tmp_path / "other", clock)
@@ -147,7 +147,7 @@ async def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, clock: FakeClo
     engine = await open_bucket(store, tmp_path / "a", clock)
     for key in "ab":
         await expect(engine, submit(key, ttl_ms=DAY_MS), Created)
-        await engine._keeper.keep(engine._lock, force=True)
+        await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     newest = (await find_snapshots(store))[-1]
     store.objects[newest.name] = (store.objects[newest.name][0][:-1] + b"!", 0)
     other = await open_bucket(store, tmp_path / "b", clock)
@@ -185,7 +185,7 @@ async def test_cleaning_deletes_nothing_while_the_newest_snapshot_cannot_be_read
     engine = await open_bucket(store, tmp_path, clock)
     for n in range(3):
         await expect(engine, submit(f"k{n}", ttl_ms=30 * DAY_MS), Created)
-        await engine._keeper.keep(engine._lock, force=True)
+        await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     newest = (await find_snapshots(store))[-1]
     whole = store.objects[newest.name]
     store.objects[newest.name] = (b"", 0)
@@ -204,11 +204,11 @@ async def test_a_purge_leaves_no_byte_in_the_bucket_after_a_day(
     secret = b"a secret that must go"
     engine = await open_bucket(store, tmp_path, clock)
     await expect(engine, submit("before", ttl_ms=30 * DAY_MS), Created)
-    await engine._keeper.keep(engine._lock, force=True)
+    await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     runtime = Runtime(engine, IdempotencyConfig(), clock=clock, ids=SystemIds())
     await expect(engine, submit("k", tenant=OTHER, input=b'"' + secret + b'"', ttl_ms=30 * DAY_MS), Created)
     await expect(engine, submit("large", tenant=OTHER, input=b'"' + secret * 9000 + b'"', ttl_ms=30 * DAY_MS), Created)
-    await engine._keeper.keep(engine._lock, force=True)
+    await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     clock.advance(10)
     purged = await runtime.purge(Caller(tenant=OTHER))
     clock.advance(2)

@@ -94,7 +94,7 @@ async def make_bucket(folder: Path, *, snapshots: Sequence[str] = (), ledger: by
         created = await expect(engine, submit(key, input=data, ttl_ms=30 * DAY_MS), Created)
         jobs[key] = created.job.id
         if key in snapshots:
-            await engine._keeper.keep(engine._lock, force=True)
+            await engine._keeper.snapshot_and_prune(engine._lock, force=True)
     await engine._view.write_all_pending()
     await engine.aclose()
     return Bucket(clock, dict(store.objects), jobs)
@@ -478,7 +478,7 @@ async def fill_folder(url: str) -> str:
         for key in KEYS:
             await expect(engine, submit(key, input=SMALL_PAYLOAD, ttl_ms=DAY_MS), Created)
             if key != "c":
-                await engine._keeper.keep(engine._lock, force=True)
+                await engine._keeper.snapshot_and_prune(engine._lock, force=True)
         await engine._view.write_all_pending()
     finally:
         await engine.aclose()
@@ -640,7 +640,7 @@ async def test_whoever_has_served_the_old_ledger_refuses_the_new_one_until_it_is
         engine = await open_bucket(store, tmp_path / name, bucket.clock)
         assert engine.info.ledger_id == new
         await expect(engine, submit("c", input=b"1", ttl_ms=30 * DAY_MS), Replayed)
-        await engine._keeper.keep(engine._lock, force=True)
+        await engine._keeper.snapshot_and_prune(engine._lock, force=True)
         await engine.aclose()
 
 

@@ -124,9 +124,9 @@ async def test_a_process_that_was_stopped_for_two_hours_answers_nothing_old(tmp_
     stopped, other = [await open_bucket(store, tmp_path, clock) for _ in range(2)]
     await expect(stopped, submit("before", ttl_ms=DAY_MS), Created)
     await expect(other, submit("k", ttl_ms=DAY_MS), Created)
-    await other._keeper.keep(other._lock, force=True)
+    await other._keeper.snapshot_and_prune(other._lock, force=True)
     await expect(other, submit("later", ttl_ms=DAY_MS), Created)
-    await other._keeper.keep(other._lock, force=True)
+    await other._keeper.snapshot_and_prune(other._lock, force=True)
     for position in (1, 2):
         del store.objects[log_name(position)]  # as cleaning would a day later
     clock.advance(2 * HOUR)

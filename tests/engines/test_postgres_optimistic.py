@@ -49,7 +49,7 @@ from onejob.core.slots import ReserveSlot
 from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Start
 from onejob.engine import ListReadyJobs
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.postgres import PostgresEngine, fact_memory, store
+from onejob.engines.postgres import PostgresEngine, fact_cache, store
 from onejob.engines.postgres.statements import INLINE_ROWS_MAX, Statements
 from onejob.engines.postgres.transaction import STAMP_LAG_MS_MAX
 from onejob.ids import new_holder
@@ -309,16 +309,16 @@ async def test_batches_of_all_sizes_need_few_statements(racing: RacingEngines) -
 async def test_what_is_remembered_is_bounded(racing: RacingEngines, store_clock: StoreClock) -> None:
     memory = racing.writers()[0]._memory
     await expect(racing.first, submit("first"), Created)
-    holds = [reserve(f"k{n}", job_id=b"", lease_ms=LONG_MS) for n in range(fact_memory.REMEMBERED_MAX + 1)]
+    holds = [reserve(f"k{n}", job_id=b"", lease_ms=LONG_MS) for n in range(fact_cache.REMEMBERED_MAX + 1)]
     held = await racing.first.execute(holds)
     settles = [settle(one) for one in held if isinstance(one, KeyHeld)]
     assert len(settles) == len(holds)
     remembered = [one for one in settles if memory.recall([one.footprint])]
-    assert len(remembered) == fact_memory.REMEMBERED_MAX
+    assert len(remembered) == fact_cache.REMEMBERED_MAX
     await expect(racing.first, remembered[0], KeySettled)
     assert not memory.recall([remembered[0].footprint])
     assert memory.recall([remembered[1].footprint])
-    store_clock.advance(fact_memory.REMEMBERED_SECONDS)
+    store_clock.advance(fact_cache.REMEMBERED_SECONDS)
     await expect(racing.first, submit("other"), Created)
     assert not memory.recall([remembered[1].footprint])
 

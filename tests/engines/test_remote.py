@@ -159,7 +159,7 @@ async def test_a_manager_whose_store_was_rolled_back_is_refused(tmp_path: Path) 
         relay.redirect(
             await stack.enter_async_context(running_manager(await SqliteEngine.open(str(folder / "onejob.db"))))
         )
-        await engine.peers.look_around()
+        await engine.peers.probe_all()
         assert (await expect(engine, submit("kept"), Replayed)).job == kept
         await expect(engine, submit("lost"), Replayed)
 
@@ -191,7 +191,7 @@ async def test_commits_of_other_managers_are_no_rollback(tmp_path: Path) -> None
             await expect(engine, submit(f"k{n}"), Created)
             for manager in engine.peers.managers:
                 manager.tie_break = 1 - manager.tie_break
-            await engine.peers.look_around()
+            await engine.peers.probe_all()
             assert [manager.state for manager in engine.info.managers] == ["reached", "reached"]
             assert engine.info.generation == n + 2  # the first commit stored the settings
 
@@ -210,7 +210,7 @@ async def test_an_answer_that_overtakes_a_hello_refuses_no_manager(
             return hello
 
         monkeypatch.setattr(peers, "decode_struct", decode_late)
-        await engine.peers.look_around()
+        await engine.peers.probe_all()
         assert [manager.state for manager in engine.info.managers] == ["reached"]
         assert engine.info.generation == known + 1
 
@@ -356,7 +356,7 @@ async def test_a_manager_that_comes_back_is_asked_again() -> None:
         await expect(engine, LookUpKey(tenant=TENANT, record_id=key_id()), object)  # type: ignore[type-var]
         assert [one.state for one in engine.info.managers] == ["unreachable", "reached"]
         relay.cut_answer = lambda request: False
-        await engine.peers.look_around()
+        await engine.peers.probe_all()
         assert [one.state for one in engine.info.managers] == ["reached", "reached"]
 
 

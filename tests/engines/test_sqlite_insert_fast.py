@@ -94,7 +94,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> FastInserts:
 
 @asynccontextmanager
 async def waiting_for_the_writer(engine: SqliteEngine, *batches: list[Command[Any]]) -> AsyncIterator[Any]:
-    """Inside, these batches are decided and wait for the writer; on leaving, they are written in this order."""
+    """InTransaction, these batches are decided and wait for the writer; on leaving, they are written in this order."""
     release = Event()
     blocked = engine._writer.call(release.wait)
     tasks = []
@@ -243,8 +243,8 @@ async def test_there_are_two_lanes_while_batches_of_new_facts_are_large_and_the_
     def batch(size: int) -> list[Command[Any]]:
         return [submit(new_nonce()) for _ in range(size)]
 
-    monkeypatch.setattr(sqlite.LaneChoice, "measure", nullcontext)
-    few, many = sqlite.LaneChoice.SIZE_LOW, sqlite.LaneChoice.SIZE_MIN
+    monkeypatch.setattr(sqlite.WriteLanePolicy, "measure", nullcontext)
+    few, many = sqlite.WriteLanePolicy.SIZE_LOW, sqlite.WriteLanePolicy.SIZE_MIN
     for waiting, commands, lanes in (
         (1.0, batch(many), 1),
         (0.4, batch(many - 1), 1),
@@ -263,7 +263,7 @@ async def test_there_are_two_lanes_while_batches_of_new_facts_are_large_and_the_
 
 
 def test_the_writer_measures_how_long_it_waits() -> None:
-    lanes = sqlite.LaneChoice()
+    lanes = sqlite.WriteLanePolicy()
     for _ in range(60):
         with lanes.measure():
             sum(range(20_000))

@@ -1,7 +1,7 @@
 """A PostgreSQL engine without PostgreSQL: it decides over dictionaries, and lists what would be sent for every batch.
 
 Each batch is taken down every path that `PostgresStore` has, whichever a server would have made it take, and through a
-caller's transaction if it is one that `Inside` executes.
+caller's transaction if it is one that `InTransaction` executes.
 """
 
 from collections.abc import Callable, Sequence

@@ -35,7 +35,7 @@ from onejob.engines.postgres.statements import Statements
 from onejob.engines.postgres.store import _SNAPSHOT
 from onejob.engines.postgres.url import SCHEMA_DEFAULT, parse_postgres_url
 from onejob.errors import OnejobError
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.golden import rules
 from tests.golden.conftest import FILES, GoldenCheck
 from tests.golden.paper_engine import SUITE_COMMANDS, BuiltStatement, PaperEngine, StatementLog
@@ -107,7 +107,7 @@ async def test_a_callers_transaction_is_sent_no_other_statement(postgres_url: st
         held = await ledger.check_or_reserve("pay", {}, idempotency_key="held")
         db = await asyncpg.connect(postgres_url)
         for user in ("local", "counted"):
-            commands, job_id = Inside(user=user).asyncpg(db), ""
+            commands, job_id = InTransaction(user=user).asyncpg(db), ""
             for key, input in (("a", 1), ("a", 1), ("a", 2), (None, 1)):
                 async with db.transaction():
                     with suppress(OnejobError):
@@ -115,7 +115,7 @@ async def test_a_callers_transaction_is_sent_no_other_statement(postgres_url: st
             async with db.transaction():
                 await commands.cancel(job_id)
         async with db.transaction():
-            await Inside().asyncpg(db).settle(held, b"r")  # type: ignore[arg-type]  # nobody holds it yet
+            await InTransaction().asyncpg(db).settle(held, b"r")  # type: ignore[arg-type]  # nobody holds it yet
         await db.close()
     assert any("onejob_is_uncounted" in sql for sql in recorded)
     assert unknown_statements(recorded) == []

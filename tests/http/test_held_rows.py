@@ -8,7 +8,7 @@ import asyncpg
 
 import onejob
 from onejob.core.identity import record_id
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.support.raw_http import BODY, KeepAliveClient, Server, run_server, submission, submitted_job_id
 
 TYPE = str(BODY["type"])
@@ -47,7 +47,7 @@ async def test_a_held_row_fails_only_its_own_submissions(tmp_path: Path, postgre
     db = await asyncpg.connect(postgres_url)
     try:
         await db.execute("BEGIN")
-        held = await Inside().asyncpg(db).submit(TYPE, BODY["input"], idempotency_key="held")
+        held = await InTransaction().asyncpg(db).submit(TYPE, BODY["input"], idempotency_key="held")
         assert held.created
         row = record_id("default", TYPE, "known")
         assert await db.fetchval("SELECT key FROM record WHERE id = $1 FOR UPDATE", row) == "known"

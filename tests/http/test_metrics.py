@@ -30,8 +30,7 @@ from onejob.http.routing import Route
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys
-from onejob.runtime import Runtime
-from onejob.runtime import external_keys as stored_keys
+from onejob.runtime import Runtime, external_keys
 from onejob.runtime.callers import Caller
 from tests.support.app_server import Client, serve_app
 from tests.support.ledger_settings import set_settings
@@ -68,7 +67,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
 
 @pytest.fixture
 async def holdable_ledger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RecordingEngine, Ledger]]:
-    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 3600)  # no read of that list before a write that fails
+    monkeypatch.setattr(external_keys, "CACHE_SECONDS", 3600)  # no read of that list before a write that fails
     engine = RecordingEngine(FakeClock())
     host = Runtime(engine, onejob.IdempotencyConfig(), clock=SystemClock(), ids=SystemIds())
     ledger = Ledger(host, Caller())

@@ -13,7 +13,7 @@ from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys, NewKey
-from onejob.runtime import external_keys as stored_keys
+from onejob.runtime import external_keys
 from tests.support.app_server import Client, HttpResponse, serve_app
 
 BODY = b'{"type": "charge", "input": {"amount": 42}}'
@@ -68,7 +68,9 @@ def rate(request: pytest.FixtureRequest) -> float | None:
 async def test_a_new_submission_of_a_known_key_is_one_statement(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 3600)  # that list is read now and then, not with every submission
+    monkeypatch.setattr(
+        external_keys, "CACHE_SECONDS", 3600
+    )  # that list is read now and then, not with every submission
     async with run_service(postgres_url) as service:
         new_key = await service.create_known_key()
         assert (await service.submit(new_key, "first")).status == 202

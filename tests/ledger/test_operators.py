@@ -173,10 +173,10 @@ async def test_one_act_changes_all_jobs_that_match(queue: onejob.Ledger) -> None
         await queue.submit("charge", n, labels={"batch": "a" if n < 3 else "b"})
     await queue.submit("mail")
     wanted = JobFilter(type="charge", state=JobState.PENDING, label=("batch", "a"))
-    assert await queue.count_matching(wanted) == (3, False)
-    result = await queue.act_on_matching(BulkAction.CANCEL, wanted)
+    assert await queue.count_jobs(wanted) == (3, False)
+    result = await queue.bulk_action(BulkAction.CANCEL, wanted)
     assert (result.matched, result.changed, result.errors, result.next) == (3, 3, [], None)
-    assert await queue.count_matching(wanted) == (0, False)
+    assert await queue.count_jobs(wanted) == (0, False)
     assert len(await queue.jobs(state="pending")) == 3
     assert len(await queue.jobs(label=("batch", "a"))) == 3
 
@@ -197,17 +197,17 @@ async def test_one_act_that_fails_half_way_does_not_say_that_nothing_was_done(
     monkeypatch.setattr(queue, "cancel", fail_at_the_second)
     pending = JobFilter(type="charge", state=JobState.PENDING)
     with pytest.raises(onejob.Unknown, match="1 jobs were changed"):
-        await queue.act_on_matching(BulkAction.CANCEL, pending)
-    assert await queue.count_matching(pending) == (2, False)
+        await queue.bulk_action(BulkAction.CANCEL, pending)
+    assert await queue.count_jobs(pending) == (2, False)
     with pytest.raises(onejob.Unavailable):
-        await queue.act_on_matching(BulkAction.CANCEL, pending)
+        await queue.bulk_action(BulkAction.CANCEL, pending)
 
 
 async def test_a_job_that_cannot_be_changed_does_not_stop_the_others(queue: onejob.Ledger) -> None:
     for _ in range(2):
         await queue.submit("charge")
         await run_one(queue, "charge")
-    result = await queue.act_on_matching(BulkAction.RERUN, JobFilter(type="charge"))
+    result = await queue.bulk_action(BulkAction.RERUN, JobFilter(type="charge"))
     assert (result.matched, result.changed, len(result.errors)) == (2, 0, 2)
 
 
@@ -226,7 +226,7 @@ async def test_jobs_are_listed_by_the_time_they_were_created(url: str) -> None:
 async def test_whoever_sees_only_its_own_jobs_gets_no_overview(queue: onejob.Ledger) -> None:
     await set_settings(queue, key_owner="user")
     ann = queue.for_caller(Caller("default", "ann", "user:ann", oversees=False))
-    for ask in (ann.overview, lambda: ann.count_matching(JobFilter(type="x"))):
+    for ask in (ann.overview, lambda: ann.count_jobs(JobFilter(type="x"))):
         with pytest.raises(NotAllowed):
             await ask()
 
@@ -237,9 +237,9 @@ async def test_an_act_on_many_jobs_leaves_their_callbacks_alone_unless_it_names_
         await run_one(queue, "charge")
     await queue.submit("charge")
     pending = JobFilter(state=JobState.PENDING)
-    assert await queue.count_matching(pending) == (1, False)
-    result = await queue.act_on_matching(BulkAction.CANCEL, pending)
+    assert await queue.count_jobs(pending) == (1, False)
+    result = await queue.bulk_action(BulkAction.CANCEL, pending)
     assert (result.matched, result.changed, result.errors) == (1, 1, [])
     callbacks = JobFilter(state=JobState.PENDING, type=CALLBACK_TYPE)
-    assert await queue.count_matching(callbacks) == (2, False)
-    assert (await queue.act_on_matching(BulkAction.CANCEL, callbacks)).changed == 2
+    assert await queue.count_jobs(callbacks) == (2, False)
+    assert (await queue.bulk_action(BulkAction.CANCEL, callbacks)).changed == 2

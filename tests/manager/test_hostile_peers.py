@@ -356,7 +356,7 @@ async def test_one_address_has_few_connections_that_were_not_accepted(monkeypatc
         for _, writer in silent:
             writer.close()
         await asyncio.sleep(0.05)
-        await engine.peers.look_around()
+        await engine.peers.probe_all()
         assert engine.peers.managers[0].is_reached
 
 

@@ -131,7 +131,7 @@ async def test_a_credential_for_some_tenants_acts_for_no_other() -> None:
         ):
             with pytest.raises(Unavailable, match="may not act"):
                 await work
-            await engine.peers.look_around()
+            await engine.peers.probe_all()
         assert len(store.facts[Kind.JOB]) == 1
 
 
@@ -146,7 +146,7 @@ async def test_a_gate_cannot_make_a_credential_for_another_or_delete_the_setting
         ):
             with pytest.raises(Unavailable, match="gate keys"):
                 await engine.execute([command])
-            await engine.peers.look_around()
+            await engine.peers.probe_all()
         drop = DropPolicy(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)
         await engine.execute([drop, Purge(tenant=SYSTEM_TENANT, policy_id=SETTINGS_POLICY_ID)])
         assert list(store.facts[Kind.POLICY]) == [SETTINGS_POLICY_ID]

@@ -11,7 +11,7 @@ from flask import Flask, Response, abort, g, jsonify, request, send_file
 
 from onejob.middleware import Need, Rule
 from onejob.middleware.flask import FlaskIdempotency
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.support.postgres_server import Server
 
 
@@ -133,7 +133,7 @@ def test_a_key_that_is_settled_in_a_transaction_is_as_true_as_its_commit(postgre
     database = postgres.database()
     app = Flask(__name__)
     idempotency = FlaskIdempotency(app, f"{database}?schema=onejob", scope=lambda _: "ann")
-    inside = Inside(schema="onejob")
+    in_transaction = InTransaction(schema="onejob")
     failures = [fails]
     with psycopg.connect(database) as connection:
         connection.execute("CREATE TABLE payment (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
@@ -145,7 +145,7 @@ def test_a_key_that_is_settled_in_a_transaction_is_as_true_as_its_commit(postgre
             connection.execute("INSERT INTO payment VALUES (1)")
             if fails == "at the commit":
                 connection.execute("INSERT INTO payment VALUES (1)")
-            response = idempotency.settle_inside(inside.psycopg(connection), jsonify(paid=True))
+            response = idempotency.settle_inside(in_transaction.psycopg(connection), jsonify(paid=True))
             if fails == "after":
                 raise RuntimeError("after the key was settled")
         return response

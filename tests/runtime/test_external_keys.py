@@ -11,7 +11,7 @@ from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
 from onejob.ledger import held_keys
-from onejob.runtime import external_keys as stored_keys
+from onejob.runtime import external_keys
 from tests.support.app_server import serve_app
 
 REPLAYED = onejob.Outcome.REPLAYED
@@ -88,9 +88,9 @@ async def test_the_stored_keys_of_one_tenant_are_no_hits_for_another(queue: onej
 async def test_with_very_many_tenants_all_submissions_look_for_stored_keys(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_keys, "TENANTS_MAX", 1)
-    monkeypatch.setattr(stored_keys, "ANNOUNCE_SECONDS", 0)
-    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 0)
+    monkeypatch.setattr(external_keys, "TENANTS_MAX", 1)
+    monkeypatch.setattr(external_keys, "ANNOUNCE_SECONDS", 0)
+    monkeypatch.setattr(external_keys, "CACHE_SECONDS", 0)
     for name in ("a", "b", "c"):
         tenant = queue.acting_as(tenant=name, user="u", actor=Actor.user("u"))
         await tenant.store_idempotency_key("k", f"job-of-{name}")
@@ -108,8 +108,8 @@ async def test_a_stored_key_is_a_hit_over_http(queue: onejob.Ledger) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process knows at once which tenants have stored keys."""
-    monkeypatch.setattr(stored_keys, "ANNOUNCE_SECONDS", 0)
-    monkeypatch.setattr(stored_keys, "CACHE_SECONDS", 0)
+    monkeypatch.setattr(external_keys, "ANNOUNCE_SECONDS", 0)
+    monkeypatch.setattr(external_keys, "CACHE_SECONDS", 0)
 
 
 async def reserve_and_fail(queue: onejob.Ledger, **options: Any) -> onejob.HeldKey:
@@ -197,7 +197,7 @@ async def test_a_submission_that_was_frozen_after_it_looked_finds_a_key_that_was
     async with onejob.open(url, sweep=False) as queue:
         await queue.store_idempotency_key("first", "x")
         held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k") if was_held else None
-        look_up, is_frozen = stored_keys.look_up_stored_keys, True
+        look_up, is_frozen = external_keys.look_up_external_keys, True
 
         async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
             nonlocal is_frozen, held
@@ -210,7 +210,7 @@ async def test_a_submission_that_was_frozen_after_it_looked_finds_a_key_that_was
                 await queue.fail(held)
             return found
 
-        monkeypatch.setattr(stored_keys, "look_up_stored_keys", look_up_and_freeze)
+        monkeypatch.setattr(external_keys, "look_up_external_keys", look_up_and_freeze)
         answer = await door(queue)
         (receipt,) = answer if isinstance(answer, list) else (answer,)
         assert (receipt.outcome, receipt.job_id) == (REPLAYED, "job-xyz789")
@@ -224,18 +224,18 @@ async def test_a_preparation_that_was_stored_and_released_after_it_was_looked_up
     await queue.store_idempotency_key("first", "x")
     first = await reserve_and_fail(queue)
     row = (await queue.job(first.job_id)).row
-    look_up = stored_keys.look_up_stored_keys
+    look_up = external_keys.look_up_external_keys
 
     async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
         found = await look_up(*args, **options)
-        monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up)
+        monkeypatch.setattr(held_keys, "look_up_external_keys", look_up)
         held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         await queue.store_idempotency_key("k", "job-xyz789")
         await queue.fail(held)
         return found
 
-    monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up_and_freeze)
+    monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
     assert await queue.take_over_preparation(row) is None
     assert await queue.take_over_preparation(row) is None
     assert (await queue.job(first.job_id)).state == "cancelled"
@@ -249,14 +249,14 @@ async def test_a_preparation_is_taken_over_before_its_key_is_stored_or_never(
     """What is stored for all types while a type holds the key does not change what the type is answered."""
     await queue.store_idempotency_key("first", "x")
     first = await reserve_and_fail(queue)
-    look_up = stored_keys.look_up_stored_keys
+    look_up = external_keys.look_up_external_keys
 
     async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
         found = await look_up(*args, **options)
         await queue.store_idempotency_key("k", "job-xyz789")
         return found
 
-    monkeypatch.setattr(held_keys, "look_up_stored_keys", look_up_and_freeze)
+    monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
     held = await queue.take_over_preparation((await queue.job(first.job_id)).row)
     assert held is not None  # as if it had been before the key was stored: it has not been anything else since
     assert (await queue.commit(held)).job_id == first.job_id
@@ -280,7 +280,7 @@ async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cann
             raise onejob.Unavailable("the list of tenants cannot be read")
 
         with monkeypatch.context() as patch:
-            patch.setattr(queue.runtime.stored_keys, "has_keys", fail)
+            patch.setattr(queue.runtime.external_keys, "has_keys", fail)
             await queue.fail(held)
             with pytest.raises(onejob.SubmissionInProgress):
                 await waiting

@@ -13,7 +13,7 @@ from onejob.core.facts import Kind
 from onejob.core.submit import Submit
 from onejob.engines.batcher import Batcher
 from onejob.engines.sqlite import schema
-from onejob.engines.sqlite.insert_fast import DateGuard
+from onejob.engines.sqlite.insert_fast import TimestampGuard
 from onejob.errors import Unavailable, Unknown
 from onejob.ids import SeededIds
 
@@ -81,7 +81,7 @@ def insert_fast_with_an_old_date() -> Iterator[Components]:
 @mutant
 def insert_fast_trusts_its_own_deletions() -> Iterator[Components]:
     """Only other processes are suspected, but the sweep between decision and insert was made by this one."""
-    with patch.object(DateGuard, "record_commit", lambda guard, now, **_: None):
+    with patch.object(TimestampGuard, "record_commit", lambda guard, now, **_: None):
         yield Components()
 
 

@@ -10,7 +10,7 @@ SQLite engine does (`schema.py`). Every engine compares both with the rule of th
 back, also to a copy from before it became another ledger.
 
 In some plans an engine decides new facts without loading anything, as the SQLite engine does (`insert_fast.py`): the store
-then commits only if all of them are absent, and the date is checked by the `DateGuard` of that engine.
+then commits only if all of them are absent, and the date is checked by the `TimestampGuard` of that engine.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from onejob.core.sequence import SubmitSequence
 from onejob.engine import Durability, EngineBase, EngineInfo, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.sqlite import schema
-from onejob.engines.sqlite.insert_fast import DateGuard
+from onejob.engines.sqlite.insert_fast import TimestampGuard
 from onejob.errors import Unavailable, Unknown
 
 from .loop import Owner, VirtualLoop
@@ -69,7 +69,7 @@ class Writer:
 
     def __init__(self, generation: int, now: int) -> None:
         self.generation = generation  # of the store, after the last commit of this engine
-        self.guard = DateGuard(now)
+        self.guard = TimestampGuard(now)
 
 
 FactChange = tuple[Any, Any]  # a fact before and after

@@ -8,15 +8,15 @@ import asyncpg
 import pytest
 
 import onejob
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.transaction.doors import DOORS, Door, open_door
 
 OpenDoor = Callable[..., Any]
 
 
 @pytest.fixture
-def inside() -> Inside:
-    return Inside()
+def in_transaction() -> InTransaction:
+    return InTransaction()
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ async def db(postgres_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def open_another(postgres_url: str, inside: Inside) -> AsyncIterator[OpenDoor]:
+async def open_another(postgres_url: str, in_transaction: InTransaction) -> AsyncIterator[OpenDoor]:
     async with AsyncExitStack() as stack:
 
-        async def open_one(name: str = "asyncpg", url: str = postgres_url, by: Inside = inside) -> Door:
+        async def open_one(name: str = "asyncpg", url: str = postgres_url, by: InTransaction = in_transaction) -> Door:
             door = await open_door(name, by, url)
             stack.push_async_callback(door.close)
             return door

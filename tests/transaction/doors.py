@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 
 READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"
 ISOLATION_LEVELS = (READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE)
@@ -50,9 +50,9 @@ async def transaction(door: Door, isolation: str = READ_COMMITTED) -> AsyncItera
 
 
 class AsyncpgDoor:
-    def __init__(self, inside: Inside, connection: Any) -> None:
+    def __init__(self, in_transaction: InTransaction, connection: Any) -> None:
         self.connection = connection
-        self.commands = inside.asyncpg(connection)
+        self.commands = in_transaction.asyncpg(connection)
 
     async def begin(self, isolation: str = READ_COMMITTED) -> None:
         await self.connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
@@ -74,16 +74,16 @@ class AsyncpgDoor:
 
 
 class AsyncPsycopgDoor(AsyncpgDoor):
-    def __init__(self, inside: Inside, connection: Any) -> None:
+    def __init__(self, in_transaction: InTransaction, connection: Any) -> None:
         self.connection = connection
-        self.commands = inside.apsycopg(connection)
+        self.commands = in_transaction.apsycopg(connection)
 
 
 class AsyncSessionDoor:
-    def __init__(self, inside: Inside, url: str) -> None:
+    def __init__(self, in_transaction: InTransaction, url: str) -> None:
         self._engine = create_async_engine(url, poolclass=NullPool)
         self.session = AsyncSession(self._engine)
-        self.commands = inside.asession(self.session)
+        self.commands = in_transaction.asession(self.session)
 
     async def begin(self, isolation: str = READ_COMMITTED) -> None:
         await self.session.connection(execution_options={"isolation_level": isolation})
@@ -126,9 +126,9 @@ class SyncDoor:
 
 
 class PsycopgDoor(SyncDoor):
-    def __init__(self, inside: Inside, url: str) -> None:
+    def __init__(self, in_transaction: InTransaction, url: str) -> None:
         super().__init__()
-        self._inside = inside
+        self._inside = in_transaction
         self.connection = psycopg.connect(url)
 
     def commands(self) -> Any:
@@ -152,9 +152,9 @@ class PsycopgDoor(SyncDoor):
 
 
 class SessionDoor(SyncDoor):
-    def __init__(self, inside: Inside, url: str) -> None:
+    def __init__(self, in_transaction: InTransaction, url: str) -> None:
         super().__init__()
-        self._inside = inside
+        self._inside = in_transaction
         self._engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
         self.session = Session(self._engine)
 
@@ -188,9 +188,9 @@ class DjangoDoor(SyncDoor):
 
     ALIAS = "inside"
 
-    def __init__(self, inside: Inside, url: str) -> None:
+    def __init__(self, in_transaction: InTransaction, url: str) -> None:
         super().__init__()
-        self._inside = inside
+        self._inside = in_transaction
         self._url = url
         self._atomic: Any = None
 
@@ -264,21 +264,21 @@ def connect_django(alias: str, url: str) -> None:
     connections[alias] = load_backend(database["ENGINE"]).DatabaseWrapper(database, alias)
 
 
-async def open_door(name: str, inside: Inside, url: str) -> Door:
+async def open_door(name: str, in_transaction: InTransaction, url: str) -> Door:
     match name:
         case "asyncpg":
-            return AsyncpgDoor(inside, await asyncpg.connect(url))
+            return AsyncpgDoor(in_transaction, await asyncpg.connect(url))
         case "apsycopg":
-            return AsyncPsycopgDoor(inside, await psycopg.AsyncConnection.connect(url, autocommit=True))
+            return AsyncPsycopgDoor(in_transaction, await psycopg.AsyncConnection.connect(url, autocommit=True))
         case "psycopg":
-            return PsycopgDoor(inside, url)
+            return PsycopgDoor(in_transaction, url)
         case "session":
-            return SessionDoor(inside, url)
+            return SessionDoor(in_transaction, url)
         case "asession":
-            return AsyncSessionDoor(inside, url.replace("postgresql:", "postgresql+asyncpg:"))
+            return AsyncSessionDoor(in_transaction, url.replace("postgresql:", "postgresql+asyncpg:"))
         case "asession-psycopg":
-            return AsyncSessionDoor(inside, url.replace("postgresql:", "postgresql+psycopg:"))
-    door = DjangoDoor(inside, url)
+            return AsyncSessionDoor(in_transaction, url.replace("postgresql:", "postgresql+psycopg:"))
+    door = DjangoDoor(in_transaction, url)
     await door.open()
     return door
 

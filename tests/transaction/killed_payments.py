@@ -41,10 +41,10 @@ def build_app(url: str, death: str, *, is_settled_inside: bool) -> Any:
     from sqlalchemy.pool import NullPool
 
     from onejob.middleware import fastapi as middleware
-    from onejob.transaction import Inside
+    from onejob.transaction import InTransaction
 
     engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
-    inside = Inside()
+    in_transaction = InTransaction()
 
     def die_at(point: str) -> None:
         if point == death:
@@ -64,7 +64,7 @@ def build_app(url: str, death: str, *, is_settled_inside: bool) -> Any:
             yield session
 
     lease = LEASE if is_settled_inside else CONTROL_LEASE
-    dependency = middleware.settled_session(get_session, inside) if is_settled_inside else get_session
+    dependency = middleware.settled_session(get_session, in_transaction) if is_settled_inside else get_session
     route = middleware.IdempotentRoute.for_ledger(url, scope=lambda _: "ann", lease=lease)
     router = APIRouter(route_class=route)
 
@@ -73,7 +73,7 @@ def build_app(url: str, death: str, *, is_settled_inside: bool) -> Any:
         die_at("after the key")
         key = request.headers["idempotency-key"]
         await session.execute(text("INSERT INTO payments VALUES (:key)"), {"key": key})
-        receipt = await inside.asession(session).submit("receipt", {"key": key})
+        receipt = await in_transaction.asession(session).submit("receipt", {"key": key})
         die_at("after the payment")
         if not is_settled_inside:
             await session.commit()

@@ -19,7 +19,7 @@ from onejob.errors import (
     SubmissionRefused,
 )
 from onejob.ledger.parse import Submission
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.transaction.conftest import OpenDoor
 from tests.transaction.doors import AsyncSessionDoor, Door, PsycopgDoor, RollBack, SessionDoor, transaction
 
@@ -85,7 +85,7 @@ async def test_a_known_key_is_replayed_and_the_transaction_goes_on(door: Door, d
 
 
 async def test_a_conflict_and_a_refusal_leave_the_transaction_usable(
-    door: Door, db: Any, queue: onejob.Ledger, inside: Inside
+    door: Door, db: Any, queue: onejob.Ledger, in_transaction: InTransaction
 ) -> None:
     await queue.submit("charge", {"order": 1}, idempotency_key="one")
     await queue.set_quota("local", Limits(max_concurrent=2))
@@ -259,7 +259,7 @@ async def test_the_first_job_of_a_user_under_a_tenants_limit_is_counted(
 
 
 async def test_callers_are_kept_apart(queue: onejob.Ledger, db: Any, open_another: OpenDoor) -> None:
-    shop = await open_another(by=Inside(tenant="shop", user="web"))
+    shop = await open_another(by=InTransaction(tenant="shop", user="web"))
     async with transaction(shop):
         assert (await shop.call("submit", "a", 1, idempotency_key="one")).outcome == "created"
     assert (await queue.submit("a", 2, idempotency_key="one")).outcome == "created"

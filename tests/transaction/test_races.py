@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.support.command_line import run_service
 from tests.support.postgres_server import Server
 from tests.transaction.doors import ISOLATION_LEVELS, Door, RollBack, open_door, transaction
@@ -79,10 +79,10 @@ async def test_every_key_has_one_job_and_what_was_rolled_back_has_none(
     service: tuple[str, str], isolation: str
 ) -> None:
     url, database = service
-    race, inside = Race(isolation, seed=20), Inside()
+    race, in_transaction = Race(isolation, seed=20), InTransaction()
     db: Any = await asyncpg.connect(database)
     await db.execute("CREATE TABLE IF NOT EXISTS orders (name text); DELETE FROM orders")
-    doors = [await open_door(name, inside, database) for name in DRIVERS]
+    doors = [await open_door(name, in_transaction, database) for name in DRIVERS]
     async with httpx.AsyncClient(base_url=url) as client:
         await asyncio.gather(*(race.run_door(door) for door in doors), race.run_service(client))
     for door in doors:

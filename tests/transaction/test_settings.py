@@ -15,7 +15,7 @@ from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
 from onejob.errors import Unavailable
 from onejob.runtime import settings as ledger_settings
 from onejob.runtime.settings import change_settings
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.support.ledger_settings import set_settings
 from tests.transaction.doors import Door
 
@@ -24,10 +24,10 @@ KEYS = 200
 
 async def test_a_key_of_a_transaction_and_of_the_service_is_one_job(queue: onejob.Ledger, db: Any) -> None:
     await set_settings(queue, key_owner="user")
-    inside = Inside(user="ann", actor=onejob.Actor.user("ann"))
+    in_transaction = InTransaction(user="ann", actor=onejob.Actor.user("ann"))
     ann = queue.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
     async with db.transaction():
-        made = [(await inside.asyncpg(db).submit("t", n, idempotency_key=f"k{n}")).job_id for n in range(KEYS)]
+        made = [(await in_transaction.asyncpg(db).submit("t", n, idempotency_key=f"k{n}")).job_id for n in range(KEYS)]
     assert [(await ann.submit("t", n, idempotency_key=f"k{n}")).job_id for n in range(KEYS)] == made
     assert (await queue.submit("t", 1, idempotency_key="k1")).created, "another user has its own"
 
@@ -39,7 +39,7 @@ async def test_a_new_ledger_gets_its_settings_in_the_callers_transaction(postgre
     try:
         await db.execute("DELETE FROM policy")
         async with db.transaction():
-            first = await Inside().asyncpg(db).submit("t", idempotency_key="k")
+            first = await InTransaction().asyncpg(db).submit("t", idempotency_key="k")
     finally:
         await db.close()
     async with onejob.open(postgres_url, sweep=False) as queue:
@@ -64,11 +64,13 @@ async def test_a_change_that_was_not_noticed_refuses_one_transaction(queue: onej
     assert (await queue.submit("t", idempotency_key="k")).job_id == made.job_id
 
 
-async def test_a_change_waits_for_an_open_transaction(queue: onejob.Ledger, db: Any, inside: Inside) -> None:
+async def test_a_change_waits_for_an_open_transaction(
+    queue: onejob.Ledger, db: Any, in_transaction: InTransaction
+) -> None:
     """It was announced: its key is counted, or the change is refused because it takes too long."""
     transaction = db.transaction()
     await transaction.start()
-    made = await inside.asyncpg(db).submit("t", idempotency_key="k")
+    made = await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
     change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
     await asyncio.sleep(0.3)
     assert not change.done()
@@ -82,17 +84,17 @@ async def test_a_change_waits_for_an_open_transaction(queue: onejob.Ledger, db: 
 
 @pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
 async def test_a_snapshot_that_is_older_than_a_change_makes_nothing(
-    queue: onejob.Ledger, db: Any, inside: Inside, isolation: str
+    queue: onejob.Ledger, db: Any, in_transaction: InTransaction, isolation: str
 ) -> None:
     async with db.transaction():
-        await inside.asyncpg(db).submit("warm-up", idempotency_key="w")
+        await in_transaction.asyncpg(db).submit("warm-up", idempotency_key="w")
     await db.execute("DELETE FROM record")
     transaction = db.transaction(isolation=isolation)
     await transaction.start()
     await db.fetch("SELECT count(*) FROM orders")  # the snapshot
     await set_settings(queue, key_owner="user")
     with pytest.raises(asyncpg.SerializationError):
-        await inside.asyncpg(db).submit("t", idempotency_key="k")
+        await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
     await transaction.rollback()
     assert [job.type for job in await queue.jobs()] == ["warm-up"]
 
@@ -117,22 +119,22 @@ async def test_a_transaction_that_begins_while_the_doors_are_closed_makes_nothin
     monkeypatch.setattr(ledger_settings, "_count_live_keys", count_slowly)
     change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
     await is_counting.wait()
-    inside = Inside(user="ann", actor=onejob.Actor.user("ann"))
+    in_transaction = InTransaction(user="ann", actor=onejob.Actor.user("ann"))
     async with db.transaction():
         for _ in range(3):
             with pytest.raises(Unavailable, match="are being changed, and nothing was done"):
-                await inside.asyncpg(db).submit("t", idempotency_key="k")
+                await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
     may_count.set()
     assert (await change).is_possible
     async with db.transaction():
-        made = await inside.asyncpg(db).submit("t", idempotency_key="k")
+        made = await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
     await queue.runtime.reload_settings()
     ann = queue.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
     assert (await ann.submit("t", idempotency_key="k")).job_id == made.job_id
 
 
 async def test_a_change_waits_for_a_transaction_that_settles_a_key_without_a_job(
-    queue: onejob.Ledger, db: Any, inside: Inside
+    queue: onejob.Ledger, db: Any, in_transaction: InTransaction
 ) -> None:
     """It announces nobody, and makes the key live for longer."""
     second = timedelta(seconds=1)
@@ -140,7 +142,7 @@ async def test_a_change_waits_for_a_transaction_that_settles_a_key_without_a_job
     assert isinstance(held, onejob.HeldKey)
     transaction = db.transaction()
     await transaction.start()
-    await inside.asyncpg(db).settle(held, b"done")
+    await in_transaction.asyncpg(db).settle(held, b"done")
     await db.execute("SELECT pg_sleep(2.1)")
     change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
     await asyncio.sleep(0.5)
@@ -155,14 +157,14 @@ async def test_a_used_ledger_without_settings_gets_none_in_a_transaction(queue: 
     await db.execute("DELETE FROM policy")
     async with db.transaction():
         with pytest.raises(Unavailable, match="onejob settings"):
-            await Inside().asyncpg(db).submit("t", idempotency_key="k")
+            await InTransaction().asyncpg(db).submit("t", idempotency_key="k")
 
 
 async def test_threads_that_share_one_inside_prove_the_settings_that_they_used(
     queue: onejob.Ledger, postgres_url: str
 ) -> None:
     """Each transaction compares the identity that it stored with the settings that the ledger has in it."""
-    inside, is_over = Inside(user="ann"), threading.Event()
+    in_transaction, is_over = InTransaction(user="ann"), threading.Event()
 
     def submit(n: int) -> list[str | None]:
         owners: list[str | None] = []
@@ -171,7 +173,7 @@ async def test_threads_that_share_one_inside_prove_the_settings_that_they_used(
                 key = f"k{n}-{len(owners)}"
                 try:
                     with db.transaction():
-                        inside.psycopg(db).submit("t", idempotency_key=key)
+                        in_transaction.psycopg(db).submit("t", idempotency_key=key)
                         # No key stays live, so that the settings can be changed again.
                         ((made,),) = db.execute("DELETE FROM record WHERE key = %s RETURNING id", (key,)).fetchall()
                         ((body,),) = db.execute(

@@ -15,7 +15,7 @@ from onejob.engines.postgres import callers_transaction
 from onejob.engines.postgres.callers_transaction import CallersTransaction
 from onejob.errors import FactsLocked, StoreRefused, SubmissionInProgress, SubmissionRefused, Unavailable
 from onejob.ledger.parse import Submission
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.engines.postgres_proxy import PostgresProxy, run_postgres_proxy
 from tests.transaction.conftest import OpenDoor
 from tests.transaction.doors import DOORS, ISOLATION_LEVELS, REPEATABLE_READ, SERIALIZABLE, Door, RollBack, transaction
@@ -109,7 +109,7 @@ async def until_waiting(db: Any) -> None:
 async def test_a_waiter_creates_when_the_winner_rolls_back_and_replays_when_it_commits(
     name: str, counted: bool, queue: onejob.Ledger, db: Any, plain_door: Door, open_another: OpenDoor
 ) -> None:
-    waiter = await open_another(name, by=Inside(user="other"))
+    waiter = await open_another(name, by=InTransaction(user="other"))
     if counted:
         await queue.set_quota("other", Limits(max_concurrent=5))
     for winner_commits in (False, True):
@@ -152,11 +152,11 @@ async def test_a_submission_that_waited_is_dated_when_it_was_stored(
 
 @pytest.mark.parametrize("error_ms", [-3_600_000, -100, 100, 3_600_000])
 async def test_a_wrong_estimate_of_the_clock_is_corrected(
-    plain_door: Door, db: Any, inside: Inside, error_ms: float
+    plain_door: Door, db: Any, in_transaction: InTransaction, error_ms: float
 ) -> None:
     async with transaction(plain_door):
         await plain_door.call("submit", "a", 1, idempotency_key="first")
-    estimate = inside._transaction
+    estimate = in_transaction._transaction
     assert estimate._offset_ms is not None
     estimate._offset_ms += error_ms
     before = await db.fetchval("SELECT onejob_now()")
@@ -231,10 +231,10 @@ async def test_a_limit_waits_for_open_transactions_of_its_user_and_for_no_other(
     plain_door: Door, db: Any, queue: onejob.Ledger, open_another: OpenDoor
 ) -> None:
     """A transaction that concerns several users announces each of them."""
-    other = await open_another(by=Inside(user="other"))
+    other = await open_another(by=InTransaction(user="other"))
     await plain_door.begin()
     await plain_door.call("submit", "a", 1, idempotency_key="mine")
-    plain_door.commands = other_commands = Inside(user="second").asyncpg(plain_door.connection)  # type: ignore[attr-defined]
+    plain_door.commands = other_commands = InTransaction(user="second").asyncpg(plain_door.connection)  # type: ignore[attr-defined]
     assert (await other_commands.submit("a", 1, idempotency_key="second")).outcome == "created"
     await asyncio.wait_for(queue.set_quota("other", Limits(max_concurrent=3)), 5)
     mine = asyncio.create_task(queue.set_quota("local", Limits(max_concurrent=3)))
@@ -333,7 +333,7 @@ async def test_another_schema_is_used_when_it_is_named(
     postgres_url: str, plain_door: Door, open_another: OpenDoor
 ) -> None:
     async with onejob.open(f"{postgres_url}?schema=elsewhere", sweep=False) as queue:
-        door = await open_another(by=Inside(schema="elsewhere"))
+        door = await open_another(by=InTransaction(schema="elsewhere"))
         async with transaction(door):
             receipt = await door.call("submit", "a", 1, idempotency_key="one")
         assert (await queue.submit("a", 1, idempotency_key="one")).job_id == receipt.job_id
@@ -357,7 +357,7 @@ class RoundTrips:
 
 async def test_round_trips(postgres_url: str, queue: onejob.Ledger, db: Any, open_another: OpenDoor) -> None:
     async with run_postgres_proxy(postgres_url) as (proxy, url):
-        plain, counted = await open_another(url=url), await open_another(url=url, by=Inside(user="counted"))
+        plain, counted = await open_another(url=url), await open_another(url=url, by=InTransaction(user="counted"))
         trips = RoundTrips(proxy)
         await queue.set_quota("counted", Limits(max_concurrent=1000))
 
@@ -444,7 +444,7 @@ async def test_quota_is_exact_among_racing_transactions(queue: onejob.Ledger, db
     assert await db.fetchval("SELECT live FROM usage") == 5
 
 
-def test_an_inside_may_be_used_by_many_threads(postgres_url: str, inside: Inside) -> None:
+def test_an_inside_may_be_used_by_many_threads(postgres_url: str, in_transaction: InTransaction) -> None:
     import psycopg
 
     asyncio.run(open_and_close(postgres_url))
@@ -454,7 +454,7 @@ def test_an_inside_may_be_used_by_many_threads(postgres_url: str, inside: Inside
         try:
             with psycopg.connect(postgres_url) as connection:
                 for turn in range(5):
-                    inside.psycopg(connection).submit("a", 1, idempotency_key=f"{number % 2}-{turn}")
+                    in_transaction.psycopg(connection).submit("a", 1, idempotency_key=f"{number % 2}-{turn}")
                     connection.commit()
         except Exception as error:  # noqa: BLE001 - reported below
             failures.append(error)

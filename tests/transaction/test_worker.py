@@ -13,7 +13,7 @@ from onejob.core.facts import AttachmentKind
 from onejob.core.states import JobState
 from onejob.core.views import JobView
 from onejob.errors import Invalid
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 from tests.transaction.test_inside import count
 
 WAIT = timedelta(seconds=20)
@@ -53,7 +53,7 @@ async def test_the_effect_and_the_end_commit_together(queue: onejob.Ledger, db: 
 
 
 async def test_a_plain_function_finishes_in_its_own_transaction(
-    queue: onejob.Ledger, db: Any, postgres_url: str, inside: Inside
+    queue: onejob.Ledger, db: Any, postgres_url: str, in_transaction: InTransaction
 ) -> None:
     app = onejob.App()
 
@@ -63,7 +63,7 @@ async def test_a_plain_function_finishes_in_its_own_transaction(
             connection.execute("INSERT INTO orders VALUES ('paid')")
             for n in range(3):
                 ctx.log(f"line {n}")
-            ctx.finish_inside(inside.psycopg(connection), order)
+            ctx.finish_inside(in_transaction.psycopg(connection), order)
 
     job = await run_job(queue, app)
     assert await queue.result(job.id) == 1
@@ -114,9 +114,9 @@ async def test_a_worker_that_lost_its_job_commits_nothing(queue: onejob.Ledger, 
 async def pay_and_finish(connection: Any, attempt: onejob.Attempt) -> None:
     async with connection.transaction():
         await connection.execute("INSERT INTO orders VALUES ('paid')")
-        await Inside().asyncpg(connection).finish(attempt, 1)
+        await InTransaction().asyncpg(connection).finish(attempt, 1)
 
 
-def test_what_is_no_connection_is_refused(inside: Inside) -> None:
+def test_what_is_no_connection_is_refused(in_transaction: InTransaction) -> None:
     with pytest.raises(Invalid, match=r"builtins\.str is no connection"):
-        inside.on("postgresql://…")
+        in_transaction.on("postgresql://…")

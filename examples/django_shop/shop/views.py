@@ -6,7 +6,7 @@ from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_POST
 
-from onejob.django import inside, once
+from onejob.django import in_transaction, once
 
 from .models import Order, Payment
 
@@ -29,5 +29,5 @@ def pay(request: HttpRequest, order: int) -> JsonResponse:
     """The payment, the job and the answer are one commit."""
     found = get_object_or_404(Order, pk=order)
     payment = Payment.objects.create(order=found, amount=found.amount)
-    receipt = inside().submit("send_invoice", {"payment": payment.pk}, idempotency_key=f"invoice-{payment.pk}")
+    receipt = in_transaction().submit("send_invoice", {"payment": payment.pk}, idempotency_key=f"invoice-{payment.pk}")
     return JsonResponse({"payment": payment.pk, "job": receipt.job_id}, status=201)

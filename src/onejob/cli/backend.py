@@ -266,14 +266,14 @@ class EngineBackend:
         self.ledger.resume_type(type)
         return TypePausedOut(_NO_REQUEST, type, paused=False)
 
-    def count_matching(self, _: BulkAction, wanted: JobFilter) -> BulkOut:
-        matched, more = self.ledger.count_matching(wanted)
+    def count_jobs(self, _: BulkAction, wanted: JobFilter) -> BulkOut:
+        matched, more = self.ledger.count_jobs(wanted)
         return BulkOut(_NO_REQUEST, matched, 0, [], None, more)
 
-    def act_on_matching(
+    def bulk_action(
         self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
     ) -> BulkOut:
-        done = self.ledger.act_on_matching(action, wanted, before=before, idempotency_key=idempotency_key)
+        done = self.ledger.bulk_action(action, wanted, before=before, idempotency_key=idempotency_key)
         return BulkOut(_NO_REQUEST, done.matched, done.changed, done.errors, done.next, more=False)
 
     def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
@@ -343,10 +343,10 @@ class ServerBackend:
     pause_type = _request_method(requests.pause_type_call, TypePausedOut)
     resume_type = _request_method(requests.resume_type_call, TypePausedOut)
 
-    def count_matching(self, action: BulkAction, wanted: JobFilter) -> BulkOut:
+    def count_jobs(self, action: BulkAction, wanted: JobFilter) -> BulkOut:
         return self.send(requests.act_on_jobs_call(action, _filter_members(wanted), dry_run=True), BulkOut)
 
-    def act_on_matching(
+    def bulk_action(
         self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
     ) -> BulkOut:
         call = requests.act_on_jobs_call(

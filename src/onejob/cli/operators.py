@@ -83,7 +83,7 @@ def parse_action(options: Namespace) -> BulkAction | None:
 
 def act_on_jobs(backend: Backend, action: BulkAction, wanted: JobFilter, *, is_confirmed: bool) -> BulkReport:
     """Act on all jobs that match, page by page, after somebody has confirmed how many they are."""
-    count = backend.count_matching(action, wanted)
+    count = backend.count_jobs(action, wanted)
     if not count.matched:
         return BulkReport(action, 0, 0, [])
     number = f"more than {count.matched}" if count.more else str(count.matched)
@@ -91,7 +91,7 @@ def act_on_jobs(backend: Backend, action: BulkAction, wanted: JobFilter, *, is_c
         return BulkReport(action, count.matched, 0, [], confirmed=False)
     key, matched, changed, errors, cursor = f"cli-{new_nonce()}", 0, 0, list[str](), None
     while True:
-        page = backend.act_on_matching(action, wanted, before=cursor, idempotency_key=key)
+        page = backend.bulk_action(action, wanted, before=cursor, idempotency_key=key)
         matched, changed, errors = matched + page.matched, changed + page.changed, errors + page.errors
         if page.next is None:
             return BulkReport(action, matched, changed, errors[:BULK_ERRORS_MAX])

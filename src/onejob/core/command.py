@@ -60,7 +60,7 @@ def is_settings_refusal(reply: object) -> bool:
 _UNDECIDED_REASONS = frozenset({Reason.CREDENTIAL_CHANGED, Reason.SETTINGS_CHANGED})
 
 
-def is_momentary_refusal(reply: object) -> bool:
+def is_temporary_refusal(reply: object) -> bool:
     """True for a refusal that depends on the moment: a copy of the command that is executed later may be accepted."""
     return isinstance(reply, Refused) and reply.reason in _MOMENTARY_REASONS
 

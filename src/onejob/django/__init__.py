@@ -5,8 +5,8 @@ MIDDLEWARE = [..., "onejob.django.IdempotencyMiddleware"]  # after the authentic
 ONEJOB = {"LEDGER": "postgresql://…"}
 """
 
-from .ledger import get_ledger, inside
+from .ledger import get_ledger, in_transaction
 from .middleware import DjangoIdempotencyMiddleware as IdempotencyMiddleware
 from .once import once
 
-__all__ = ["IdempotencyMiddleware", "get_ledger", "inside", "once"]
+__all__ = ["IdempotencyMiddleware", "get_ledger", "in_transaction", "once"]

@@ -12,7 +12,7 @@ from onejob.sync import SyncLedger
 from .settings import project_settings
 
 if TYPE_CHECKING:
-    from onejob.transaction import Inside, SyncCommands
+    from onejob.transaction import InTransaction, SyncCommands
 
 _layers: list[BlockingLayer] = []
 
@@ -40,7 +40,7 @@ def ledger_database() -> str:
     return using
 
 
-def inside() -> "SyncCommands":
+def in_transaction() -> "SyncCommands":
     """Submit in the transaction of the project's database: `inside().submit(…)`. The job exists from its commit on."""
     using = ledger_database()
     get_ledger()  # its tables are made when it is opened
@@ -48,12 +48,12 @@ def inside() -> "SyncCommands":
 
 
 @lru_cache
-def _inside(url: str) -> "Inside":
+def _inside(url: str) -> "InTransaction":
     # Imported here: a project whose ledger is a file has no driver of PostgreSQL.
     from onejob.engines.postgres.url import parse_postgres_url
-    from onejob.transaction import Inside
+    from onejob.transaction import InTransaction
 
-    return Inside(schema=parse_postgres_url(url).schema)
+    return InTransaction(schema=parse_postgres_url(url).schema)
 
 
 def close_layer() -> None:

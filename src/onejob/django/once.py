@@ -27,7 +27,7 @@ from onejob.middleware.blocking import BlockingRequest
 from onejob.middleware.problems import unavailable_response
 from onejob.middleware.rules import SAFE_METHODS, IdempotencyRules, Need, Rule, expires_header
 
-from .ledger import get_layer, inside, ledger_database
+from .ledger import get_layer, in_transaction, ledger_database
 from .middleware import (
     HELD,
     IS_ONCE,
@@ -139,7 +139,7 @@ def _respond_in_transaction(run: "_ViewRun", held: BlockingRequest, rules: Idemp
 
 def _settle_inside(held: BlockingRequest, receipt: bytes) -> Receipt:
     try:
-        return held.settle_elsewhere(lambda key: inside().settle(key, receipt))
+        return held.settle_elsewhere(lambda key: in_transaction().settle(key, receipt))
     except OnejobError as error:
         raise _NotSettled(error) from error
 

@@ -36,7 +36,7 @@ except ImportError:  # before Django 6.0
     from django_tasks import base, exceptions, signals
     from django_tasks.backends.base import BaseTaskBackend
 
-from .ledger import get_ledger, inside
+from .ledger import get_ledger, in_transaction
 from .settings import project_settings
 
 TYPE_PREFIX = "django-task:"
@@ -170,7 +170,7 @@ def _job_options(options: dict[str, Any]) -> dict[str, Any]:
 def _submitter() -> Any:
     """The transaction of the project's database, if the ledger is there and a transaction is open; else the ledger."""
     using = project_settings().database
-    return inside() if using and connections[using].in_atomic_block else get_ledger()
+    return in_transaction() if using and connections[using].in_atomic_block else get_ledger()
 
 
 def _error_class(error: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from onejob.core.command import Command, is_late_arrival, is_momentary_refusal, is_precondition_failure
+from onejob.core.command import Command, is_late_arrival, is_precondition_failure, is_temporary_refusal
 from onejob.core.replies import AnyReply
 from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import FactsLocked, NotAccepted, PartlyDone, Unavailable, Unknown
@@ -476,7 +476,7 @@ def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequenc
 def _is_undecided(result: Result) -> bool:
     if isinstance(result, Unavailable) or is_precondition_failure(result) or is_late_arrival(result):
         return True
-    return is_momentary_refusal(result)
+    return is_temporary_refusal(result)
 
 
 def _complete_all(entries: Iterable[Pending], results: Iterable[Result]) -> None:

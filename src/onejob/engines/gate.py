@@ -345,7 +345,7 @@ POLL_SECONDS_MAX = 0.5
 _HIT_OUTCOMES = ("replayed", "rejected", "conflict")
 
 
-class _HeldByOthers:
+class _PendingElsewhere:
     """What a follower is told when the leader was told in-progress: wait for the key, then ask."""
 
 
@@ -353,8 +353,8 @@ def _do_nothing() -> None:
     return None
 
 
-_HELD_BY_OTHERS: Any = _HeldByOthers()
-_PENDING_RESULTS = (InProgress, _HeldByOthers)
+_HELD_BY_OTHERS: Any = _PendingElsewhere()
+_PENDING_RESULTS = (InProgress, _PendingElsewhere)
 
 
 class Gate:

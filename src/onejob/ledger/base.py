@@ -66,10 +66,10 @@ class LedgerBase:
 
     async def _add_external_jobs(self, commands: Sequence[C]) -> Sequence[C]:
         """Let these submissions find keys that `store_idempotency_key` stored for all types."""
-        tenant, stored_keys = self._caller.tenant, self._runtime.stored_keys
-        if stored_keys.is_known_absent(tenant) or not any(command.key for command in commands):
+        tenant, external_keys = self._caller.tenant, self._runtime.external_keys
+        if external_keys.is_known_absent(tenant) or not any(command.key for command in commands):
             return commands
-        if not await stored_keys.has_keys(tenant):
+        if not await external_keys.has_keys(tenant):
             return commands
         return await add_external_jobs(self._gate, self._caller, commands, retention_ms=self._runtime.retention_ms)
 

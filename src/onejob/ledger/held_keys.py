@@ -21,7 +21,7 @@ from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
 from onejob.errors import Invalid, LeaseExpired
 from onejob.runtime.callers import key_record_id
-from onejob.runtime.external_keys import look_up_stored_keys
+from onejob.runtime.external_keys import look_up_external_keys
 from onejob.runtime.present import build_held_key, build_settled_receipt, to_exception
 
 from .base import LedgerBase, repeated_under_new_settings
@@ -190,10 +190,10 @@ class HeldKeyOperations(LedgerBase):
         If its key is stored for an external job, the preparation ends here, and the key is not free.
         """
         caller, retention_ms = self._caller, self._runtime.retention_ms
-        if not await self._runtime.stored_keys.has_keys(caller.tenant):
+        if not await self._runtime.external_keys.has_keys(caller.tenant):
             return None
         keys = ((job.scope, job.key),)
-        (found,) = await look_up_stored_keys(self._gate, caller, keys, retention_ms=retention_ms)
+        (found,) = await look_up_external_keys(self._gate, caller, keys, retention_ms=retention_ms)
         external = found.external_job
         if external is None:
             return found.free_version

@@ -81,7 +81,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
     async def resume_type(self, type: str) -> None:
         await self._runtime.paused_types.resume(self._caller.tenant, type)
 
-    async def count_matching(self, filter: JobFilter) -> tuple[int, bool]:
+    async def count_jobs(self, filter: JobFilter) -> tuple[int, bool]:
         """How many jobs match, up to BULK_COUNT_MAX; and whether there are more."""
         self._require_overseer()
         total, before = 0, None
@@ -93,7 +93,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
             before = format_job_id(page.scanned_to or page.items[-1].id)
         return total, True
 
-    async def act_on_matching(
+    async def bulk_action(
         self, action: BulkAction, filter: JobFilter, *, before: str | None = None, idempotency_key: str | None = None
     ) -> BulkResult:
         """Cancel, rerun or resolve the next jobs that match a filter; call it again with `next` for the others.

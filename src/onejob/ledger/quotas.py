@@ -228,7 +228,7 @@ class QuotaOperations(LedgerBase):
             retention_ms=self._runtime.retention_ms,
         )
         if scope == GLOBAL_SCOPE:
-            await self._runtime.stored_keys.announce(caller.tenant, ttl_ms=command.ttl_ms)
+            await self._runtime.external_keys.announce(caller.tenant, ttl_ms=command.ttl_ms)
         reply = await self._execute(self._runtime.key_limit.apply(command))
         if isinstance(reply, KeySettled):
             return build_settled_receipt(reply)

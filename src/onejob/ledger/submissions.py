@@ -98,7 +98,7 @@ class SubmissionOperations(LedgerBase):
                 return await self._submit_traced(tracing, submission, precondition)
             traceparent = tracing.current_traceparent()
         command = self._build_submit(submission, precondition, traceparent)
-        if not self._runtime.stored_keys.is_known_absent(command.tenant):
+        if not self._runtime.external_keys.is_known_absent(command.tenant):
             (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
         receipt = build_receipt(command, result)

@@ -38,9 +38,9 @@ from onejob.engines.remote.http1 import (
 )
 from onejob.engines.remote.messages import (
     FAILURE,
+    KEEPALIVE_FRAME,
     LEDGER_HEADER,
     RESULT,
-    SIGN_OF_LIFE,
     SIGN_OF_LIFE_SECONDS,
     STATUS_BAD_REQUEST,
     STATUS_FORBIDDEN,
@@ -309,7 +309,7 @@ class ManagerConnection(asyncio.Protocol):
             return
         begin = b"" if self._is_chunked else begin_chunked_response(STATUS_OK)
         self._is_chunked = True
-        self._transport.write(begin + write_chunk(SIGN_OF_LIFE))
+        self._transport.write(begin + write_chunk(KEEPALIVE_FRAME))
         self._set_timer(SIGN_OF_LIFE_SECONDS, self._send_sign_of_life)
 
     def _refuse(self, message: str, status: int = STATUS_BAD_REQUEST) -> None:

@@ -25,7 +25,7 @@ from .problems import LayerResponse
 from .rules import SAFE_METHODS, IdempotencyRules, LayerOptions, Need, Rule, read_key
 
 if TYPE_CHECKING:
-    from onejob.transaction import Inside
+    from onejob.transaction import InTransaction
 
 log = logging.getLogger("onejob.middleware")
 
@@ -87,9 +87,9 @@ _request_state: ContextVar[_RequestState | None] = ContextVar("onejob_request_st
 class SessionTransaction:
     """The transaction of a SQLAlchemy session, ended when the response is complete and before it is sent."""
 
-    def __init__(self, session: Any, inside: "Inside") -> None:
+    def __init__(self, session: Any, in_transaction: "InTransaction") -> None:
         self._session = session
-        self._inside = inside
+        self._inside = in_transaction
         self._is_async = hasattr(session, "sync_session")
         self._began = self._transaction()
         self.has_returned = False  # the endpoint, without an exception
@@ -128,16 +128,18 @@ class SessionTransaction:
         return (self._session.sync_session if self._is_async else self._session).get_transaction()
 
 
-def settled_session(get_session: Callable[..., Any], inside: "Inside | None" = None) -> Callable[..., Any]:
+def settled_session(
+    get_session: Callable[..., Any], in_transaction: "InTransaction | None" = None
+) -> Callable[..., Any]:
     """A dependency with the session of `get_session`, in whose transaction the request's key is settled.
 
     `session: AsyncSession = Depends(settled_session(get_session))` in a route of an IdempotentRoute. The endpoint does not
     commit: the key and what the endpoint wrote are committed together before the response is sent. An exception or a
     response that is not kept rolls back. `inside` names the tenant and the schema, if they are not the defaults.
     """
-    from onejob.transaction import Inside  # imported here: other applications may have no PostgreSQL driver
+    from onejob.transaction import InTransaction  # imported here: other applications may have no PostgreSQL driver
 
-    commands = inside or Inside()
+    commands = in_transaction or InTransaction()
 
     async def open_transaction(session: Any = Depends(get_session)) -> Any:  # noqa: B008 - FastAPI reads it from here
         state = _request_state.get()

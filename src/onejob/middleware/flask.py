@@ -65,8 +65,8 @@ class FlaskIdempotency:
     def settle_inside(self, commands: "SyncCommands", response: Response) -> Response:
         """Settle the key of this request in a transaction of yours, with the response that the view then returns.
 
-        Call it last in the transaction: `return idempotency.settle_inside(inside.psycopg(connection), response)`. Then what
-        the view has written and its response are stored together or not at all. Raises LeaseLost: roll back.
+        Call it last in the transaction: `return idempotency.settle_inside(in_transaction.psycopg(connection), response)`. Then
+        what the view has written and its response are stored together or not at all. Raises LeaseLost: roll back.
         """
         held: BlockingRequest | None = request.environ.get(_HELD)
         receipt = self._receipt_of(response)

@@ -36,7 +36,7 @@ from .attempt_stats import AttemptStats
 from .callers import STANDARD_WINDOWS, Caller, DefaultWindows
 from .claims import Claims
 from .counts import JobCounts
-from .external_keys import StoredKeyTenants
+from .external_keys import ExternalKeyTenants
 from .key_limit import LiveKeyLimit
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .paused_types import PausedTypes
@@ -119,7 +119,7 @@ class Runtime:
         self.attempt_stats = AttemptStats(self.gate)
         self.activity = ActivityReporter(self.gate, ids)
         self.job_counts = JobCounts(self.gate, ids)
-        self.stored_keys = StoredKeyTenants(self.gate)
+        self.external_keys = ExternalKeyTenants(self.gate)
         self.key_limit = LiveKeyLimit(self.job_counts, live_keys_max)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms

@@ -43,7 +43,7 @@ class _Listed(Struct, frozen=True):
     until: int
 
 
-class StoredKeyTenants:
+class ExternalKeyTenants:
     """The tenants that have keys for all types, as this process knows them."""
 
     def __init__(self, engine: Engine) -> None:
@@ -102,16 +102,16 @@ def list_for_tenants(policy: Policy, tenants: Sequence[str]) -> Policy:
     )
 
 
-class StoredKeyLookup(NamedTuple):
+class ExternalKeyLookup(NamedTuple):
     """What a submission carries (core/submit.py)."""
 
     free_version: int | None = None
     external_job: ExternalJob | None = None
 
 
-async def look_up_stored_keys(
+async def look_up_external_keys(
     engine: Engine, caller: Caller, keys: Sequence[tuple[str, str]], *, retention_ms: int
-) -> list[StoredKeyLookup]:
+) -> list[ExternalKeyLookup]:
     """For each of these keys, with its scope: whether it is free there, and if so, what it is stored for in all types.
 
     In this order, and the decision verifies that it has been free since. So between a key that is stored for all types and one
@@ -125,7 +125,7 @@ async def look_up_stored_keys(
     wanted = [(GLOBAL_SCOPE, key) for (_, key), free in zip(keys, is_free, strict=True) if free]
     stored = iter(await _look_up(engine, caller, wanted))
     return [
-        StoredKeyLookup(version, _external_job(next(stored), retention_ms) if free else None)
+        ExternalKeyLookup(version, _external_job(next(stored), retention_ms) if free else None)
         for version, free in zip(versions, is_free, strict=True)
     ]
 
@@ -152,7 +152,7 @@ def _external_job(reply: AnyReply, retention_ms: int) -> ExternalJob | None:
 async def add_external_jobs(engine: Engine, caller: Caller, commands: Sequence[C], *, retention_ms: int) -> Sequence[C]:
     """These submissions, each with the job that its key is stored for in the scope of all types."""
     keys = [(command.scope, command.key) for command in commands]
-    found = await look_up_stored_keys(engine, caller, keys, retention_ms=retention_ms)
+    found = await look_up_external_keys(engine, caller, keys, retention_ms=retention_ms)
     return [
         command if one.free_version is None else replace(command, **one._asdict())
         for command, one in zip(commands, found, strict=True)

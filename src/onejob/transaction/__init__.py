@@ -1,10 +1,10 @@
 """Commands in your own PostgreSQL transaction: your rows and the job commit together or not at all.
 
-    inside = Inside(tenant="shop", user="web")
+    in_transaction = InTransaction(tenant="shop", user="web")
 
     async with connection.transaction():                      # asyncpg
         await connection.execute("INSERT INTO orders …")
-        receipt = await inside.asyncpg(connection).submit("charge", {"order": 7}, idempotency_key="order-7")
+        receipt = await in_transaction.asyncpg(connection).submit("charge", {"order": 7}, idempotency_key="order-7")
 
 The receipt becomes true with your commit: do not show it to anybody before. A conflict or a refusal is raised and leaves
 the transaction usable; a serialization failure, a deadlock or a lock timeout is raised as your driver raises it.
@@ -57,7 +57,7 @@ SUBMISSIONS_MAX = 1000
 T = TypeVar("T")
 
 
-class Inside:
+class InTransaction:
     """Whose commands they are, and where their tables are. It has no connection, thread or event loop of its own."""
 
     def __init__(
@@ -75,10 +75,10 @@ class Inside:
         self._ids = SystemIds()
         self._transaction = CallersTransaction(checked_schema(schema), SystemClock().monotonic)
 
-    def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "Inside":
+    def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "InTransaction":
         """The same for another caller."""
         names = checked_name("tenant", tenant), checked_name("user", user)
-        other = object.__new__(Inside)
+        other = object.__new__(InTransaction)
         other.__dict__.update(self.__dict__, _caller=Caller(*names, str(actor)))
         return other
 
@@ -239,8 +239,8 @@ class _Context(NamedTuple):
 class SyncCommands:
     """The verbs in one transaction of a blocking driver."""
 
-    def __init__(self, inside: Inside, fetch: Callable[[Statement], Rows]) -> None:
-        self._inside = inside
+    def __init__(self, in_transaction: InTransaction, fetch: Callable[[Statement], Rows]) -> None:
+        self._inside = in_transaction
         self._fetch = fetch
 
     @list_options
@@ -295,8 +295,8 @@ class SyncCommands:
 class AsyncCommands:
     """The verbs in one transaction of an asynchronous driver."""
 
-    def __init__(self, inside: Inside, fetch: Callable[[Statement], Awaitable[Rows]]) -> None:
-        self._inside = inside
+    def __init__(self, in_transaction: InTransaction, fetch: Callable[[Statement], Awaitable[Rows]]) -> None:
+        self._inside = in_transaction
         self._fetch = fetch
 
     @list_options

@@ -19,7 +19,7 @@ STATEMENTS_MAX = 512
 _PARAMETER = re.compile(r"\$(\d+)")
 
 
-# The base class by which a connection is recognised, and the method of `Inside` for it.
+# The base class by which a connection is recognised, and the method of `InTransaction` for it.
 _CONNECTION_TYPES = {
     "asyncpg.connection.Connection": "asyncpg",
     "asyncpg.pool.PoolConnectionProxy": "asyncpg",
@@ -35,7 +35,7 @@ _CONNECTION_TYPES = {
 
 
 def recognize_driver(connection: Any) -> str:
-    """The name of the method of `Inside` for a connection, without importing a driver that is not there."""
+    """The name of the method of `InTransaction` for a connection, without importing a driver that is not there."""
     for base in type(connection).__mro__:
         if name := _CONNECTION_TYPES.get(f"{base.__module__}.{base.__qualname__}"):
             return name

@@ -138,13 +138,13 @@ class Context:
         """End the job in your transaction, so that it commits with what the handler has written; await it if the driver is.
 
         `connection` is one of asyncpg, psycopg or Django, a session of SQLAlchemy, or what a method of
-        `onejob.transaction.Inside` returns for one. Let it be the last statement before your commit: the
+        `onejob.transaction.InTransaction` returns for one. Let it be the last statement before your commit: the
         job's row stays locked until then. If the transaction is not committed, the attempt has failed.
         """
-        from onejob.transaction import AsyncCommands, Inside, SyncCommands
+        from onejob.transaction import AsyncCommands, InTransaction, SyncCommands
 
         is_given = isinstance(connection, SyncCommands | AsyncCommands)
-        commands = connection if is_given else Inside().on(connection)
+        commands = connection if is_given else InTransaction().on(connection)
         data = encode_result(result)
         begun: Future[tuple[Sequence[Extend], Finish]] = Future()
         self._run_on_loop(lambda: begun.set_result(self.begin_finish(data)))  # after the lines that were logged before

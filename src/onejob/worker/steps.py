@@ -167,9 +167,13 @@ class StepRunner:
 
 
 def _open_transaction(within: Any) -> Any:
-    from onejob.transaction import AsyncCommands, Inside, SyncCommands  # needs PostgreSQL, which other steps do not
+    from onejob.transaction import (  # needs PostgreSQL, which other steps do not
+        AsyncCommands,
+        InTransaction,
+        SyncCommands,
+    )
 
-    return within if isinstance(within, SyncCommands | AsyncCommands) else Inside().on(within)
+    return within if isinstance(within, SyncCommands | AsyncCommands) else InTransaction().on(within)
 
 
 async def _execute_inside(call: FunctionCall, command: Command[Any]) -> AnyReply:

@@ -78,8 +78,8 @@ from .snapshots import (
     DATE_MS,
     ENTRY_AGE_MS_MIN,
     Erasure,
-    Keeper,
     Snapshot,
+    SnapshotManager,
     find_snapshots,
     list_names,
     load_snapshot,
@@ -122,7 +122,7 @@ HINTS: Final[dict[str, Any]] = {
 }
 
 
-class Proof(NamedTuple):
+class ConfirmedPosition(NamedTuple):
     """The last request that showed the position of the replica to be the newest, and when that was."""
 
     ordinal: int
@@ -194,10 +194,10 @@ class BucketEngine(EngineBase):
         self._replica = Replica(replica_file, self._time.latest_ms, view=view is not ViewMode.OFF)
         self._view_mode = view
         self._view = ViewWriter(objects, self._replica, self._run, self._spawn)
-        self._keeper = Keeper(objects, self._replica, self._run, self._run_current, self._time.latest_ms)
+        self._keeper = SnapshotManager(objects, self._replica, self._run, self._run_current, self._time.latest_ms)
         self._lock = asyncio.Lock()
         self._ordinals = count(1)
-        self._proof = Proof(0, float("-inf"), 0)
+        self._proof = ConfirmedPosition(0, float("-inf"), 0)
         self._must_reopen = True
         self._examines = examine  # use only what is in the bucket and verified, and write only when asked to
         self._must_discard = examine  # the file of the replica has failed, or is not trusted
@@ -430,8 +430,8 @@ class BucketEngine(EngineBase):
             else:
                 raise Unavailable("other processes have taken every position of the log; retry")
         # What follows is not part of the commit, so the next batch may go on.
-        await asyncio.gather(self._check_age(proof), self._show(changes))
-        self._prove(ordinal)
+        await asyncio.gather(self._check_age(proof), self._publish_view(changes))
+        self._confirm_position(ordinal)
         return list(decided.replies)
 
     async def _put_entry(self, decided: Decided, call: WriteCall) -> ViewChanges | None:
@@ -517,7 +517,7 @@ class BucketEngine(EngineBase):
             self._spawn(self._repair_view())
         return changes
 
-    async def _show(self, changes: ViewChanges) -> None:
+    async def _publish_view(self, changes: ViewChanges) -> None:
         """Write the view: what was created before the reply, later states behind it."""
         if self._view_mode is ViewMode.OFF:
             return
@@ -527,7 +527,7 @@ class BucketEngine(EngineBase):
         elif changes.created:
             await self._view.write_before_reply(changes.created)
 
-    async def _check_age(self, proof: Proof) -> None:
+    async def _check_age(self, proof: ConfirmedPosition) -> None:
         """After the answer: a process that stood still for longer than entries are kept has put its entry in vain."""
         pauses = self._pauses()
         while not self._is_stale(proof):
@@ -590,7 +590,7 @@ class BucketEngine(EngineBase):
         position = self._replica.state.position + 1
         found = await self._find_newer(position)
         if found is None and not self._must_reopen:
-            self._prove(ordinal)
+            self._confirm_position(ordinal)
             return
         async with self._lock:  # behind a batch of this process that may be about to take the position
             await self._ensure_current()
@@ -603,7 +603,7 @@ class BucketEngine(EngineBase):
         position = self._replica.state.position + 1
         found = await self._find_newer(position)
         if found is None and not self._must_reopen:
-            self._prove(ordinal)
+            self._confirm_position(ordinal)
             return True
         if found is not None:
             await self._apply([self._decode(position, found)])
@@ -627,7 +627,7 @@ class BucketEngine(EngineBase):
             if entries:
                 await self._apply(entries)
             if len(entries) < width:
-                self._prove(ordinal)
+                self._confirm_position(ordinal)
                 return
             width = min(width * 4, _GETS_AT_ONCE)
 
@@ -783,10 +783,10 @@ class BucketEngine(EngineBase):
 
     # Small things
 
-    def _prove(self, ordinal: int) -> None:
-        self._proof = Proof(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
+    def _confirm_position(self, ordinal: int) -> None:
+        self._proof = ConfirmedPosition(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
 
-    def _is_stale(self, proof: Proof | None = None) -> bool:
+    def _is_stale(self, proof: ConfirmedPosition | None = None) -> bool:
         """True if the proof is too old, by this machine's clock or by the store's."""
         proof = proof or self._proof
         seconds = max(self._clock.monotonic() - proof.at, (self._date - proof.date) / 1000)
@@ -866,7 +866,7 @@ class BucketEngine(EngineBase):
             if erase:
                 await self._erase()
             else:
-                await self._keeper.keep(self._lock)
+                await self._keeper.snapshot_and_prune(self._lock)
         except (RequestFailed, OnejobError, apsw.Error, OSError) as error:
             log.warning("a snapshot or the cleaning of %s failed, will retry: %s", self._display, error)
 

@@ -83,7 +83,7 @@ async def load_snapshot(objects: ObjectStore, replica: Replica, run: Run, snapsh
     return True
 
 
-class Keeper:
+class SnapshotManager:
     """Makes snapshots when they are due, and cleans the bucket after each."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Keeper:
             or self._latest_ms() - state.snapshot_at > SNAPSHOT_AGE_MS_MAX
         )
 
-    async def keep(self, lock: asyncio.Lock, *, force: bool = False) -> None:
+    async def snapshot_and_prune(self, lock: asyncio.Lock, *, force: bool = False) -> None:
         """Make a snapshot, unless another process just did, and clean. The lock is held only to note it."""
         if self._busy:
             return
@@ -130,7 +130,7 @@ class Keeper:
         if state.remaining:
             newest = (await find_snapshots(self._objects))[-1:]
             if not newest or newest[0].modified_ms <= requested_at + DATE_MS:
-                await self.keep(lock, force=True)
+                await self.snapshot_and_prune(lock, force=True)
             elif self._latest_ms() > state.gone_at:
                 await self.clean(purged_before=requested_at)
             state = await self.examine_erasure(requested_at)

@@ -41,10 +41,10 @@ from .errors import (
     is_unstorable_text,
     to_engine_error,
 )
-from .fact_memory import FactMemory
+from .fact_cache import FactCache
 from .schema import LedgerIdentity, known_schema_version
 from .statements import Statements, barrier_values
-from .store import CONTENDED_SECONDS, CallState, PostgresStore, RecentFactIds
+from .store import CONTENDED_SECONDS, CallState, ExpiringIds, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
 
 _IDLE_POLL_SECONDS = 0.01
@@ -176,7 +176,7 @@ SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not spli
 LOCKED_FACT_SECONDS = 5.0
 
 
-class LockedFacts(RecentFactIds):
+class LockedFacts(ExpiringIds):
     """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
 
     def __init__(self) -> None:
@@ -290,7 +290,7 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        contended, self._memory = RecentFactIds(CONTENDED_SECONDS), FactMemory(clock.monotonic)
+        contended, self._memory = ExpiringIds(CONTENDED_SECONDS), FactCache(clock.monotonic)
         stores = [
             PostgresStore(connector, self._statements, url.durability, contended, self._memory)
             for connector in self._connectors

@@ -39,7 +39,7 @@ from .statements import (
     announcement,
     encode_column,
     guarded_changes,
-    has_two_races,
+    inserts_two_contended_rows,
     single_row_inserts_fast,
     update_column_types,
 )
@@ -254,7 +254,7 @@ class CallersTransaction:
         if not changes:
             return reply
         bound = guarded_changes(changes)
-        with_savepoint = has_two_races(changes)
+        with_savepoint = inserts_two_contended_rows(changes)
         if with_savepoint:
             yield Statement(f"SAVEPOINT {_SAVEPOINT}")
         sql = self._statements.guarded_changes_sql(bound.parts, self._version)

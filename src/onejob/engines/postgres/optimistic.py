@@ -13,7 +13,7 @@ Nothing is locked or announced between the two. The statement itself does what t
 If any of this fails, it raises, nothing is stored, and the batch takes the locked path. The statement waits for no row, so
 it takes no part in a deadlock.
 
-Facts that this process has stored last are not loaded (`fact_memory.py`); the statement verifies them like a load.
+Facts that this process has stored last are not loaded (`fact_cache.py`); the statement verifies them like a load.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -753,7 +753,7 @@ def _moved_first(items: list[int | None], at: int) -> list[int | None]:
     return [items[at], *items[:at], *items[at + 1 :]]
 
 
-def has_two_races(changes: Changes) -> bool:
+def inserts_two_contended_rows(changes: Changes) -> bool:
     """True if two of the rows could be inserted by another transaction as well, so that one part cannot decide."""
     return len(changes.inserts.keys() - {Kind.JOB}) > 1
 

@@ -23,7 +23,7 @@ from .errors import (
     is_write_conflict,
     sqlstate_of,
 )
-from .fact_memory import FactMemory
+from .fact_cache import FactCache
 from .optimistic import LoadedSnapshot, change_statement, may_change, read_snapshot, snapshot_statement
 from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates, single_row_inserts_fast
 from .transaction import (
@@ -61,7 +61,7 @@ class CallState:
         self.committing = True
 
 
-class RecentFactIds:
+class ExpiringIds:
     """The ids of facts about which something was true a few seconds ago."""
 
     def __init__(self, seconds: float) -> None:
@@ -123,8 +123,8 @@ class PostgresStore:
         connector: Connector,
         statements: Statements,
         declared: Durability | None,
-        contended: RecentFactIds,
-        memory: FactMemory,
+        contended: ExpiringIds,
+        memory: FactCache,
     ) -> None:
         self.connector = connector
         self._memory = memory

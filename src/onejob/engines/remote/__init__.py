@@ -90,7 +90,7 @@ class RemoteEngine(EngineBase):
         """Refuses managers that do not belong together; it is enough that one of them is reached."""
         parsed = parse_managers_url(url, read_gate_key() if gate_key is None else gate_key)
         engine = cls(parsed, clock or SystemClock(), codec or WireCodec(), silence_seconds_max)
-        await engine.peers.look_around()
+        await engine.peers.probe_all()
         try:
             engine.peers.raise_if_mixed()
             if engine.peers.agreed is None:
@@ -335,7 +335,7 @@ class RemoteEngine(EngineBase):
             if silent_for < VISIT_ALL_SECONDS and all(manager.is_reached for manager in self.peers.managers):
                 continue
             silent_for = 0.0
-            await self.peers.look_around()
+            await self.peers.probe_all()
             for manager in self.peers.managers:
                 state = manager.info().state
                 if state != logged[manager.url]:

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 from .codec import Malformed, decode_struct
 from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
-from .messages import BODY_BYTES_MAX, FAILURE, RESULT, SIGN_OF_LIFE, SILENCE_SECONDS_MAX, STATUS_OK, Failure
+from .messages import BODY_BYTES_MAX, FAILURE, KEEPALIVE_FRAME, RESULT, SILENCE_SECONDS_MAX, STATUS_OK, Failure
 
 IDLE_CONNECTIONS_MAX = 16
 _LATE_TIMER_SECONDS = 0.25
@@ -92,7 +92,7 @@ class WireConnection(asyncio.Protocol):
         """Send a request whose answer never ends by itself, and call back with its frames."""
 
         def forward(chunk: bytes) -> None:
-            if chunk != SIGN_OF_LIFE:
+            if chunk != KEEPALIVE_FRAME:
                 on_frame(chunk)
 
         self._parser.on_chunk = forward
@@ -164,7 +164,7 @@ async def open_connection(
 
 def _result_of(message: Message) -> bytes:
     status = parse_status(message.start)
-    body = message.body.lstrip(SIGN_OF_LIFE)
+    body = message.body.lstrip(KEEPALIVE_FRAME)
     if status == STATUS_OK and body[:1] == RESULT:
         return body[1:]
     if body[:1] != FAILURE:

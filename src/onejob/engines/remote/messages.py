@@ -29,7 +29,7 @@ WIRE_VERSION_OLDEST: Final = 2  # commands of version 1 do not prove the setting
 
 VERSION_HEADER: Final = b"onejob-wire"
 LEDGER_HEADER: Final = b"onejob-ledger"
-SIGN_OF_LIFE: Final = b"."
+KEEPALIVE_FRAME: Final = b"."
 RESULT: Final = b"R"
 FAILURE: Final = b"F"
 SIGN_OF_LIFE_SECONDS: Final = 1.0

@@ -214,7 +214,7 @@ class Peers:
         for manager in self.managers:
             manager.note_lost("this engine is closed")
 
-    async def look_around(self) -> None:
+    async def probe_all(self) -> None:
         """Say hello to every manager: so that those that were lost are asked again, and to learn how far the others are."""
         await asyncio.gather(*(self._visit(one) for one in self.managers))
 

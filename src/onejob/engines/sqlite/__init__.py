@@ -93,13 +93,13 @@ class SqliteEngine(EngineBase):
         self._write_store: SqliteStore | None = None
         self._read_store: SqliteStore | None = None
         self._read_now_store: SqliteStore | None = None  # opened by the reader, used on the loop
-        self._write_file: OpenedFile | None = None  # kept after a failure, to compare it with what is there later
-        self._read_file: OpenedFile | None = None
+        self._write_file: FileIdentity | None = None  # kept after a failure, to compare it with what is there later
+        self._read_file: FileIdentity | None = None
         self._ledger = _NO_LEDGER  # as this process has last seen it
         self.info = _describe(self._ledger)
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
         self._fast_path_pause = 0
-        self._lanes = LaneChoice()
+        self._lanes = WriteLanePolicy()
         self._closed = False
 
     @classmethod
@@ -222,7 +222,7 @@ class SqliteEngine(EngineBase):
         schema.prepare_file(self._path, create=self._write_file is None)
         if self._write_file is not None and self._write_file.is_truncated():
             raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
-        file = OpenedFile(self._path)  # before it is opened: a restore may replace it meanwhile
+        file = FileIdentity(self._path)  # before it is opened: a restore may replace it meanwhile
         db = schema.connect(self._path, synchronous=self._synchronous, cache_kib=schema.WRITER_CACHE_KIB)
         try:
             if self._write_lock is None:
@@ -259,7 +259,7 @@ class SqliteEngine(EngineBase):
     def _checked_reader(self) -> "SqliteStore":
         if self._read_store is None:
             known = self._ledger  # before the file is read: the writer goes on
-            file = OpenedFile(self._path)
+            file = FileIdentity(self._path)
             db = schema.connect(self._path)
             try:
                 schema.refuse_other_ledger(self._path, schema.read_ledger(db), known)
@@ -301,7 +301,7 @@ class SqliteEngine(EngineBase):
             self._close_store(self._read_now_store, self._read_file)
             self._read_now_store = None
 
-    def _close_store(self, store: "SqliteStore", file: "OpenedFile | None") -> None:
+    def _close_store(self, store: "SqliteStore", file: "FileIdentity | None") -> None:
         if file is not None and file.is_truncated():
             _close_unchanged(store.db)
         else:
@@ -349,7 +349,7 @@ def _describe(ledger: schema.LedgerState) -> EngineInfo:
     )
 
 
-class LaneChoice:
+class WriteLanePolicy:
     """How many batches of new facts may be in flight: two, where it pays (see WRITE_LANES), else one."""
 
     SIZE_MIN, SIZE_LOW = 32, 12  # two lanes from the first on, and below the second only one
@@ -378,7 +378,7 @@ class LaneChoice:
         self.waiting += (waiting - self.waiting) / self._MEMORY
 
 
-class OpenedFile:
+class FileIdentity:
     """The file behind a connection: SQLite itself would go on with one that was unlinked, replaced or emptied."""
 
     def __init__(self, path: str) -> None:
@@ -420,7 +420,7 @@ class SqliteStore:
         self.db = db
         self.now = now
         self.ledger = ledger  # as of the last commit here
-        self._date_guard = insert_fast.DateGuard(opened_at)
+        self._date_guard = insert_fast.TimestampGuard(opened_at)
 
     def insert_fast(self, prepared: insert_fast.PreparedInsert) -> bool:
         """Store a batch that was decided before; False if it must be decided again, by `write`."""

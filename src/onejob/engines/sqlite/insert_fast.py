@@ -10,7 +10,7 @@ The rules of this file:
 1. What the decision assumed is verified by the statement: unique indexes refuse a record, job or attachment that exists,
    the trigger refuses a usage or a policy that exists, and a policy that is not as a precondition expects it.
 2. The date of a batch is read before it is written, so nothing may be committed in between that it could contradict: a
-   deletion, after which a key would be new before it was gone. The writer knows its own commits (`DateGuard`), and
+   deletion, after which a key would be new before it was gone. The writer knows its own commits (`TimestampGuard`), and
    the trigger compares the ledger and its generation, which every commit advances: with the commit of another process
    in between the batch is refused. A batch that waited longer than LAG_MS_MAX is not inserted here either.
 3. Whatever is refused goes the plain way, whole: the statement was rolled back, and nothing of it was stored.
@@ -102,14 +102,14 @@ _NO_CHECKS: _Row = (None,) * len(_CHECK_COLUMNS)
 _EMPTY_ROW: _Row = (None,) * len(_ROW_COLUMNS)
 
 
-class DateGuard:
+class TimestampGuard:
     """Whether a batch that was decided at some time may still be inserted with that date (rule 2)."""
 
     def __init__(self, now: int) -> None:
-        self._dated_from = now  # whatever was decided before may contradict what has been committed since
+        self._not_before = now  # whatever was decided before may contradict what has been committed since
 
     def allows(self, decided_at: int, now: int) -> bool:
-        return max(self._dated_from, now - LAG_MS_MAX) <= decided_at <= now
+        return max(self._not_before, now - LAG_MS_MAX) <= decided_at <= now
 
     def record_commit(self, now: int, *, generations: int, has_deletes: bool) -> None:
         """Record a commit of this writer after which the ledger is `generations` ahead of its last one, usually 1.
@@ -117,7 +117,7 @@ class DateGuard:
         More of them are commits of other processes, of which nothing is known but that they are over.
         """
         if has_deletes or generations != 1:
-            self._dated_from = now
+            self._not_before = now
 
 
 class PreparedInsert(NamedTuple):

@@ -73,7 +73,7 @@ async def submit(request: Request) -> Response:
         if dry_run is not None:
             return await _dry_run(request, submission, dry_run)
     else:
-        sent_before = _sent_before(request.ledger, key, data)
+        sent_before = _cached_request(request.ledger, key, data)
         if sent_before.submission is None:
             body = decode_cached(data, SubmitBody)
             sent_before.submission = build_submission(body, key, callbacks=request.limits.callbacks)
@@ -83,7 +83,7 @@ async def submit(request: Request) -> Response:
     return submission_response(await request.ledger.submit_prepared(submission, request.precondition), request.id)
 
 
-class _SentBefore:
+class _CachedRequest:
     """A request whose bytes were sent before: a retry sends the same again, and needs not be parsed again."""
 
     __slots__ = ("prepared", "submission")
@@ -101,9 +101,9 @@ class _SentBefore:
 
 
 @lru_cache(DECODE_CACHE_MAX)
-def _sent_before(ledger: Ledger, key: str | None, data: bytes) -> _SentBefore:
+def _cached_request(ledger: Ledger, key: str | None, data: bytes) -> _CachedRequest:
     """The same object for the same caller and bytes, while they are among the last."""
-    return _SentBefore()
+    return _CachedRequest()
 
 
 async def _parse_submission(request: Request, key: str | None, data: bytes) -> Submission:

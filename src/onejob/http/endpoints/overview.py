@@ -82,9 +82,9 @@ async def act_on_jobs(request: Request) -> Response:
     if before is not None:
         parse_job_id(before)  # also where it is not needed
     if body.dry_run:
-        matched, more = await request.ledger.count_matching(wanted)
+        matched, more = await request.ledger.count_jobs(wanted)
         return json_response(200, BulkOut(request.id, matched, 0, [], None, more))
-    result = await request.ledger.act_on_matching(body.action, wanted, before=before, idempotency_key=key)
+    result = await request.ledger.bulk_action(body.action, wanted, before=before, idempotency_key=key)
     return json_response(200, BulkOut(request.id, result.matched, result.changed, result.errors, result.next, False))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 import onejob
-from onejob.transaction import Inside
+from onejob.transaction import InTransaction
 
 from .database import database_server
 from .report import Report
@@ -18,7 +18,7 @@ PAIRS_PER_ROUND = 150
 RATIO_MAX = 1.1
 
 
-async def inside(report: Report, rounds: int) -> None:
+async def own_transaction(report: Report, rounds: int) -> None:
     report.title("A submission in the caller's transaction (psycopg, microseconds of the statement, p50)")
     if find_spec("procrastinate") is None:
         report.row("without procrastinate, which is not installed", "-")
@@ -40,7 +40,7 @@ async def _compare(report: Report, url: str, pairs: int) -> None:
         await app.schema_manager.apply_schema_async()
         connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
         await connection.execute("CREATE TABLE orders (name text)")
-        commands = Inside().apsycopg(connection)
+        commands = InTransaction().apsycopg(connection)
 
         async def submit(key: str) -> None:
             one = submission(key)

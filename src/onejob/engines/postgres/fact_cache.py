@@ -27,7 +27,7 @@ REMEMBERED_SECONDS = 600.0
 READY_PAUSE_SCANS = 16
 
 
-class FactMemory:
+class FactCache:
     """Held keys, and jobs that are prepared or run, as this process has last stored them; ready jobs as it has found them."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
