@@ -37,9 +37,7 @@ from onejob.sync import SyncLedger
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "onejob"
-ARCHITECTURE = HERE.parent / "ARCHITECTURE.md"
 ANNOTATION_CHARS_MAX = 90
-MAP_BEGIN, MAP_END = "<!-- map -->", "<!-- /map -->"
 
 
 def states() -> str:
@@ -282,16 +280,13 @@ def _arguments(actions: list[Action]) -> Iterator[str]:
         yield f"| `{word}` | {(action.help or '') % vars(action)}{required} |"
 
 
-def architecture() -> str:
-    """ARCHITECTURE.md, with the map renewed."""
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    before, rest = text.split(MAP_BEGIN)
-    _, after = rest.split(MAP_END)
-    return f"{before}{MAP_BEGIN}\n{module_map()}{MAP_END}{after}"
-
-
 def module_map() -> str:
     """Every module of the package with the first line of its docstring, by folder."""
+    head = [
+        "# Modules",
+        "",
+        "Every module and its first line, made by `make docs`. How they fit together: [ARCHITECTURE.md](../ARCHITECTURE.md).",
+    ]
     packages: dict[str, list[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
@@ -300,12 +295,12 @@ def module_map() -> str:
         first_line = docstring.splitlines()[0].replace("|", "\\|")
         packages.setdefault(Path(name).parent.as_posix(), []).append(f"| `{name}` | {first_line} |")
     parts = [
-        f"### {'onejob/' if package == '.' else f'onejob/{package}/'}\n\n| module | |\n|---|---|\n"
+        f"## {'onejob/' if package == '.' else f'onejob/{package}/'}\n\n| module | |\n|---|---|\n"
         + "\n".join(rows)
-        + "\n\n"
+        + "\n"
         for package, rows in packages.items()
     ]
-    return "\n" + "".join(parts)
+    return "\n".join([*head, "", *parts])
 
 
 def http_api() -> str:
@@ -692,7 +687,7 @@ PAGES = {
     "http-api.md": http_api,
     "metrics.md": metrics,
     "api.md": python_api,
-    "../ARCHITECTURE.md": architecture,
+    "modules.md": module_map,
 }
 
 if __name__ == "__main__":
