@@ -93,7 +93,7 @@ dist: .venv/.release $(SERVABLE) ## Build the wheel and the source archive into 
 	$(BIN)/twine check --strict build/dist/*
 
 wheels: dist ## Try the wheel in a clean environment for each Python and extra; PYTHONS="3.11 3.12 3.13"
-	$(BIN)/python -m tests.wheels $(PYTHONS)
+	$(BIN)/python -m tests.campaigns.wheels $(PYTHONS)
 
 .venv/.release: requirements/release.txt | $(BIN)/python
 	@$(INSTALL) requirements/release.txt
@@ -101,26 +101,26 @@ wheels: dist ## Try the wheel in a clean environment for each Python and extra; 
 
 prove: $(READY) ## Run the long campaigns: simulations, gates and managers, a faulty proxy, contention, killed workers, failovers
 	$(BIN)/onejob prove --report build/prove
-	$(BIN)/python -m tests.engines.model_based --steps 100000
-	$(BIN)/python -m tests.engines.postgres_races
-	$(BIN)/pytest -q -n $(WORKERS) tests/engines/remote_matrix.py
-	$(BIN)/pytest -q tests/engines/bucket_conformance.py
-	$(BIN)/python -m tests.engines.bucket_campaign --rounds 300
-	$(BIN)/python -m tests.manager
-	$(BIN)/python -m tests.manager --sqlite
-	$(BIN)/python -m tests.client
-	$(BIN)/python -m tests.http.contention
-	$(BIN)/python -m tests.worker
-	$(BIN)/python -m tests.worker --postgres
-	$(BIN)/python -m tests.worker --steps 50
-	$(BIN)/python -m tests.worker --steps 50 --postgres
-	$(BIN)/python -m tests.transaction.killed_payments
-	$(BIN)/python -m tests.django
-	$(BIN)/python -m tests.failover
-	$(BIN)/python -m tests.patroni
-	$(BIN)/python -m tests.sites
-	$(BIN)/python -m tests.simulation.bucket --seeds 1000
-	$(BIN)/python -m tests.simulation $(ARGS)
+	$(BIN)/python -m tests.campaigns.model_based --steps 100000
+	$(BIN)/python -m tests.campaigns.postgres_races
+	$(BIN)/pytest -q -n $(WORKERS) tests/campaigns/remote_matrix.py
+	$(BIN)/pytest -q tests/campaigns/bucket_conformance.py
+	$(BIN)/python -m tests.campaigns.bucket --rounds 300
+	$(BIN)/python -m tests.campaigns.manager
+	$(BIN)/python -m tests.campaigns.manager --sqlite
+	$(BIN)/python -m tests.campaigns.client
+	$(BIN)/python -m tests.campaigns.contention
+	$(BIN)/python -m tests.campaigns.worker
+	$(BIN)/python -m tests.campaigns.worker --postgres
+	$(BIN)/python -m tests.campaigns.worker --steps 50
+	$(BIN)/python -m tests.campaigns.worker --steps 50 --postgres
+	$(BIN)/python -m tests.campaigns.killed_payments
+	$(BIN)/python -m tests.campaigns.django
+	$(BIN)/python -m tests.campaigns.failover
+	$(BIN)/python -m tests.campaigns.patroni
+	$(BIN)/python -m tests.campaigns.sites
+	$(BIN)/python -m tests.campaigns.simulation.bucket --seeds 1000
+	$(BIN)/python -m tests.campaigns.simulation $(ARGS)
 
 clean: ## Remove everything that was made here
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist sbom.json

@@ -15,7 +15,7 @@ import pytest
 from msgspec import yaml
 from packaging.requirements import Requirement
 
-from tests import wheels
+from tests.campaigns import wheels
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -1,14 +1,13 @@
-"""Clients behind a faulty proxy. The long form is `python -m tests.client`."""
+"""Clients behind a faulty proxy. The long form is `python -m tests.campaigns.client`."""
 
 import asyncio
 from pathlib import Path
 
 import onejob
 from onejob.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut, run_faulty_proxy
-from tests.client.campaign import ANSWER_BYTES, QUICK, run_campaign
+from tests.campaigns.client.campaign import ANSWER_BYTES, QUICK, run_campaign
+from tests.campaigns.client.faulty_proxy import seeded_faults
 from tests.support.serve_process import run_serve_process
-
-from .faulty_proxy import seeded_faults
 
 
 def test_a_response_cut_at_any_byte_is_no_response(tmp_path: Path) -> None:

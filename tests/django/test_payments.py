@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.django.payments import POINTS, find_wrong, run_shop
+from tests.campaigns.django.payments import POINTS, find_wrong, run_shop
 from tests.support.postgres_server import Server
 
 KILLS = 2

@@ -28,7 +28,7 @@ from onejob.ids import SystemIds
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
-from tests.engines.bucket_campaign import open_bucket
+from tests.campaigns.bucket import open_bucket
 from tests.support.object_stores import CountingObjects, MemoryObjects
 
 DAY_MS = 86_400_000

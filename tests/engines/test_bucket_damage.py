@@ -39,7 +39,7 @@ from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
 from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
 from onejob.runtime.claims import ClaimRequest, Claims
-from tests.engines.bucket_campaign import open_bucket
+from tests.campaigns.bucket import open_bucket
 from tests.support.command_line import CommandRunner
 from tests.support.object_stores import CountingObjects, DyingObjects, MemoryObjects, WrappedObjects
 

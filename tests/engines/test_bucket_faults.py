@@ -21,7 +21,7 @@ from onejob.engines.bucket.objects import NothingSent, RequestFailed, StoreDate
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.url import ViewMode
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
-from tests.engines.bucket_campaign import open_bucket, run_rounds
+from tests.campaigns.bucket import open_bucket, run_rounds
 from tests.support.object_stores import CarelessObjects, DyingObjects, MemoryObjects, WrappedObjects
 
 HOUR = 3600.0

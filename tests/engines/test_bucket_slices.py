@@ -12,6 +12,7 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from tests.campaigns.worker.campaign import run_campaign
 from tests.http.endpoints.test_quota_races import (
     test_fifty_racers_for_five_slots_over_several_servers_make_five_jobs as test_fifty_racers_for_five_slots_make_five_jobs,
 )
@@ -54,7 +55,6 @@ from tests.ledger.test_work import (
     test_two_deliveries_of_one_claim_start_it_once,
 )
 from tests.support.raw_http import engine_line
-from tests.worker.campaign import run_campaign
 from tests.worker.test_worker import (
     test_a_cancelled_job_stops_its_handler_within_a_heartbeat,
     test_fatal_ends_the_job_and_retry_runs_it_again,

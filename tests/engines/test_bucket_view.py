@@ -19,7 +19,7 @@ from onejob.engines.bucket import BucketEngine
 from onejob.engines.bucket.objects import RequestFailed
 from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.view import HOLD_SECONDS, encode_name, key_hash
-from tests.engines.bucket_campaign import open_bucket
+from tests.campaigns.bucket import open_bucket
 from tests.support.command_line import CommandRunner
 from tests.support.object_stores import MemoryObjects, WrappedObjects
 

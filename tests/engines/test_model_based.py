@@ -9,8 +9,7 @@ import pytest
 from onejob.clock import FakeClock
 from onejob.core import work
 from onejob.engines.sqlite import SqliteEngine
-
-from .model_based import STEPS, ModelMismatch, draw_steps, fails, run_in_memory, run_steps, shrink_steps
+from tests.campaigns.model_based import STEPS, ModelMismatch, draw_steps, fails, run_in_memory, run_steps, shrink_steps
 
 SEEDS = 24  # of 500 steps each
 

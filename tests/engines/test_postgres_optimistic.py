@@ -53,10 +53,19 @@ from onejob.engines.postgres import PostgresEngine, fact_cache, store
 from onejob.engines.postgres.statements import INLINE_ROWS_MAX, Statements
 from onejob.engines.postgres.transaction import STAMP_LAG_MS_MAX
 from onejob.ids import new_holder
+from tests.campaigns.postgres_races import (
+    CHANGES,
+    LONG_MS,
+    RacingEngines,
+    Stage,
+    count_up,
+    disable,
+    forbid_locks,
+    forget_facts,
+)
 from tests.support.postgres_server import StoreClock
 
 from .postgres_proxy import run_postgres_proxy
-from .postgres_races import CHANGES, LONG_MS, RacingEngines, Stage, count_up, disable, forbid_locks, forget_facts
 from .test_postgres_connection_loss import wait_for_blocked_statement
 
 PAIRS = 30
@@ -395,7 +404,7 @@ async def test_contended_facts_are_changed_under_locks_for_a_while(
 async def test_two_processes_lose_no_change(postgres_url: str) -> None:
     """One without locks, the other with locks, on the same facts."""
     other = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.engines.postgres_races", "--count", postgres_url, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.campaigns.postgres_races", "--count", postgres_url, stdout=asyncio.subprocess.PIPE
     )
     assert other.stdout is not None
     await other.stdout.readline()  # it has begun

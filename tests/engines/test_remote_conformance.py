@@ -1,7 +1,7 @@
 """The shipped suite on the engine `http://`, against managers of each store. Nothing is skipped.
 
 Behind the gate each time. Bare it runs here on the store in memory, and on the others in `make prove`, for the time it takes
-(`tests/engines/remote_matrix.py`).
+(`tests/campaigns/remote_matrix.py`).
 """
 
 from collections.abc import AsyncIterator

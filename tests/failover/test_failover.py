@@ -10,11 +10,10 @@ import pytest
 import onejob
 from onejob.engines import postgres
 from onejob.http.app import HttpApp
+from tests.campaigns.failover.callers import BODY
+from tests.campaigns.failover.campaign import Campaign
+from tests.campaigns.failover.cluster import Cluster
 from tests.support.app_server import serve_app
-
-from .callers import BODY
-from .campaign import Campaign
-from .cluster import Cluster
 
 FAILOVERS = 2
 ANSWERS = 200

@@ -68,7 +68,7 @@ class Server:
     def __init__(self, folder: Path, *words: str, clock_seconds: int = 0) -> None:
         self.words = words
         self._log = folder / f"{words[0]}.log"
-        command = [sys.executable, "-m", "tests.failover.wrong_clock", str(clock_seconds), *words]
+        command = [sys.executable, "-m", "tests.support.wrong_clock", str(clock_seconds), *words]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("ONEJOB_")}
         environ["PYTHONPATH"] = os.pathsep.join([str(folder), str(REPOSITORY), environ.get("PYTHONPATH", "")])
         with self._log.open("wb") as log:

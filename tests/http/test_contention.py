@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaigns.contention import run_contention
 from tests.support.postgres_server import Server
-
-from .contention import run_contention
 
 SECONDS = 8.0
 

@@ -1,11 +1,11 @@
-"""A few seconds of the campaign that `python -m tests.manager` runs at length."""
+"""A few seconds of the campaign that `python -m tests.campaigns.manager` runs at length."""
 
 import random
 from pathlib import Path
 
 import pytest
 
-from .campaign import Campaign, Plan, cut_each_reply
+from tests.campaigns.manager.campaign import Campaign, Plan, cut_each_reply
 
 SLICE = Plan(
     callers=8, pace_seconds=0.05, gate_deaths=1, gate_death_every=1.0, manager_rounds=1, freeze_seconds=2.5,

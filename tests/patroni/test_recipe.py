@@ -1,4 +1,4 @@
-"""The recipe of docs/scaling.md can be read by the campaign that runs it (`python -m tests.patroni`)."""
+"""The recipe of docs/scaling.md can be read by the campaign that runs it (`python -m tests.campaigns.patroni`)."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ from msgspec import yaml
 
 from onejob.engine import Durability
 from onejob.engines.postgres.url import parse_postgres_url
-
-from .recipe import PAGE, PORTS, SITES, Place, localize, read_recipe
+from tests.campaigns.patroni.recipe import PAGE, PORTS, SITES, Place, localize, read_recipe
 
 PLACES = {
     name: Place(Path("/tmp") / name, {port: port + 10_000 * (n + 1) for port in PORTS}) for n, name in enumerate(SITES)

@@ -1,7 +1,7 @@
 """The bucket engine's protocol in the simulator, and deliberate bugs of it that the simulator must catch.
 
 A batch that is put twice does no harm here, because the commands recognise their own effect; the rounds of
-`tests/engines/bucket_campaign.py`, which have a counter, find that.
+`tests/campaigns/bucket.py`, which have a counter, find that.
 """
 
 import pytest
@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from onejob.engines.bucket import WriteCall
 from onejob.engines.bucket.log import LogEntry
-
-from .bucket import ObservedBucketEngine, simulate_bucket
-from .plan import draw_plan
+from tests.campaigns.simulation.bucket import ObservedBucketEngine, simulate_bucket
+from tests.campaigns.simulation.plan import draw_plan
 
 SEEDS = 8
 MUTANT_SEEDS_MAX = 40

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from .loop import Deadlock, Owner, VirtualLoop
+from tests.campaigns.simulation.loop import Deadlock, Owner, VirtualLoop
 
 SEEDS = 200
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from .mutants import ALL_MUTANTS, SCENARIOS, find_catching_seed, plan_for
-from .simulator import simulate
+from tests.campaigns.simulation.mutants import ALL_MUTANTS, SCENARIOS, find_catching_seed, plan_for
+from tests.campaigns.simulation.simulator import simulate
 
 SEEDS_MAX = 500
 

@@ -8,8 +8,7 @@ import pytest
 from onejob.core import batch
 from onejob.engine import LiveKeyCount
 from onejob.runtime import settings as settings_module
-
-from .settings import SnapshotEngine, simulate_settings
+from tests.campaigns.simulation.settings import SnapshotEngine, simulate_settings
 
 SEEDS = 12
 MUTANT_SEEDS_MAX = 60

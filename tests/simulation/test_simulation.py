@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from .campaign import Report, first_violation, shrink_failing_plan, simulate_seeds
-from .plan import draw_plan
-from .shrink import size
-from .simulator import simulate
+from tests.campaigns.simulation.campaign import Report, first_violation, shrink_failing_plan, simulate_seeds
+from tests.campaigns.simulation.plan import draw_plan
+from tests.campaigns.simulation.shrink import size
+from tests.campaigns.simulation.simulator import simulate
 
 HERE = Path(__file__).parent
 SLICES = 8
@@ -52,7 +52,7 @@ def test_seeded_simulations_find_no_violation(part: int) -> None:
     start = 1_000_000 * (part + 1)
     report = simulate_seeds(start, SLICE_SEEDS_MAX, steps=SLICE_STEPS)
     print(f"seeds {start} to {start + report.seeds - 1}: {report.steps:,} steps, {report.faults:,} faults")
-    assert not report.failures, f"python -m tests.simulation --replay {report.failures[0][0]}"
+    assert not report.failures, f"python -m tests.campaigns.simulation --replay {report.failures[0][0]}"
     assert report.steps >= SLICE_STEPS
     too_few = {name: report.counts[name] for name, minimum in COUNTS_MIN.items() if report.counts[name] < minimum}
     assert not too_few
@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_simulation() -> None:
 
 def test_a_simulation_is_the_same_in_every_process() -> None:
     code = (
-        "from tests.simulation.plan import draw_plan; from tests.simulation.simulator import simulate; "
+        "from tests.campaigns.simulation.plan import draw_plan; from tests.campaigns.simulation.simulator import simulate; "
         "print(simulate(draw_plan(3)).digest)"
     )
     digests = {

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .campaign import run_campaign
+from tests.campaigns.sites.campaign import run_campaign
 
 
 def test_every_site_has_each_job_once_after_kills_and_cuts(tmp_path: Path) -> None:

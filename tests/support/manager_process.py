@@ -17,7 +17,7 @@ class RoleProcess:
     """A command that says where it serves. Its wall clock is off by `clock_seconds`."""
 
     def __init__(self, role: str, *words: str, clock_seconds: int = 0, quiet: bool = False) -> None:
-        wrong_clock = (sys.executable, "-m", "tests.failover.wrong_clock", str(clock_seconds))
+        wrong_clock = (sys.executable, "-m", "tests.support.wrong_clock", str(clock_seconds))
         environ = {name: value for name, value in os.environ.items() if name != "ONEJOB_GATE_KEY"}
         self._process = subprocess.Popen(
             [*(wrong_clock if clock_seconds else _ONEJOB), role, *words],

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 import onejob
 from onejob.core.errors import Invalid
 from onejob.middleware.fastapi import IdempotentRoute, settled_session
-from tests.transaction.killed_payments import POINTS, ForkServer, pay_and_die
+from tests.campaigns.killed_payments import POINTS, ForkServer, pay_and_die
 from tests.transaction.test_inside import count
 
 PAY = text("INSERT INTO orders VALUES ('paid')")

@@ -12,8 +12,7 @@ import pytest
 
 from onejob import sync
 from onejob.settings import IdempotencyConfig
-
-from .campaign import run_campaign
+from tests.campaigns.worker.campaign import run_campaign
 
 ZOMBIE = """
 import asyncio, os, signal, sys

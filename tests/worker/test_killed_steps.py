@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .steps_campaign import run_steps_campaign
+from tests.campaigns.worker.steps_campaign import run_steps_campaign
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

@@ -1,4 +1,4 @@
-"""`python -m tests.failover`: the long campaign of failovers."""
+"""`python -m tests.campaigns.failover`: the long campaign of failovers."""
 
 import argparse
 import asyncio
@@ -15,7 +15,7 @@ ANSWERS = 1500
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.failover", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.failover", description=__doc__)
     parser.add_argument("--failovers", type=int, default=FAILOVERS)
     parser.add_argument(
         "--seed", type=int, default=None, help="of the keys that callers draw, and of which server is killed when"

@@ -26,8 +26,8 @@ from onejob.core.slots import Backfill, ConsumeSlot, LookUpUsage, ReleaseSlot, R
 from onejob.core.submit import ExternalJob, JobSpec, StoreKey, SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
-from tests.simulation.model import Model
-from tests.simulation.usage_model import job_id_text
+from tests.campaigns.simulation.model import Model
+from tests.campaigns.simulation.usage_model import job_id_text
 
 TENANT = "t"
 USERS = ("ann", "bob", "eve")

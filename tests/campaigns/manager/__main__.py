@@ -1,4 +1,4 @@
-"""`python -m tests.manager`: the long campaign of gates and managers that are killed, frozen and cut off."""
+"""`python -m tests.campaigns.manager`: the long campaign of gates and managers that are killed, frozen and cut off."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from .campaign import Campaign, Plan
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.manager", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.manager", description=__doc__)
     parser.add_argument("--sqlite", action="store_true", help="a SQLite file behind one manager, instead of PostgreSQL")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of keys, gates and lost replies")
     parser.add_argument("--share", type=float, default=1.0, help="of the campaign's length, to run less of it")

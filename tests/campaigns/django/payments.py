@@ -1,4 +1,4 @@
-"""Payments in examples/django_shop while its process is killed at five points: `python -m tests.django`.
+"""Payments in examples/django_shop while its process is killed at five points: `python -m tests.campaigns.django`.
 
 A client repeats each request until it has an answer. Then there must be one payment and one job, and an answer from before
 the death must be replayed. With the key settled after the view, which is the control, a death between the commit and the
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "examples" / "django_shop"
 # Where the process dies: before the payment, after its INSERT, after the key was settled, after the commit, after the view.
 POINTS = ("reserved", "paid", "settled", "committed", "answered")
@@ -101,7 +101,7 @@ def run_shop(folder: Path, database: str, *, settles_after_the_view: bool = Fals
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
         port = listener.getsockname()[1]
-        gunicorn = [sys.executable, "-m", "gunicorn", "tests.django.killed_shop:application", "--preload"]
+        gunicorn = [sys.executable, "-m", "gunicorn", "tests.campaigns.django.killed_shop:application", "--preload"]
         process = subprocess.Popen(
             [*gunicorn, "--threads", "4", "--bind", f"fd://{listener.fileno()}", "--log-level", "critical"],
             cwd=ROOT,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import asyncpg
 
-from tests.failover.cluster import child_processes, stop_replication
+from tests.campaigns.failover.cluster import child_processes, stop_replication
 
 from .recipe import PAGE, PORTS, POSTGRES, SITES, Place, Recipe, localize, read_recipe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "scaling.md"
 SECTION = "## One ledger over three sites"
 SITES = ("site1", "site2", "site3")
 ETCD, ETCD_PEER, PATRONI, POSTGRES = 2379, 2380, 8008, 5432

@@ -1,4 +1,6 @@
-"""Tries the wheel as a user gets it: `python -m tests.wheels [3.11 3.12 …]`, a clean environment for each Python and each extra.
+"""Tries the wheel as a user gets it: `python -m tests.campaigns.wheels [3.11 3.12 …]`.
+
+Each Python and each extra has a clean environment.
 
 `make wheels` builds it first. A Python that cannot be had here is left out, unless none can be had.
 """
@@ -11,7 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DIST = ROOT / "build" / "dist"
 PLACE = ROOT / "build" / "wheels"
 NO_EXTRA = "none"

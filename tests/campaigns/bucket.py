@@ -1,7 +1,7 @@
 """Seeded rounds of the bucket engine on a store that loses, delays and repeats requests.
 
 In each round four engines on one log race for twenty keys, for six slots of one user, and for a counter, which has no echo:
-a batch that is put twice shows as a wrong number. `python -m tests.engines.bucket_campaign` runs many.
+a batch that is put twice shows as a wrong number. `python -m tests.campaigns.bucket` runs many.
 """
 
 import argparse

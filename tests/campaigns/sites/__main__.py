@@ -1,4 +1,4 @@
-"""`python -m tests.sites`: submissions to two sites while each of them and the home are killed and cut off."""
+"""`python -m tests.campaigns.sites`: submissions to two sites while each of them and the home are killed and cut off."""
 
 import argparse
 import sys

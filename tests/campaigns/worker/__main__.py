@@ -1,4 +1,4 @@
-"""`python -m tests.worker`: the long campaign of killed workers."""
+"""`python -m tests.campaigns.worker`: the long campaign of killed workers."""
 
 import argparse
 import sys

@@ -18,7 +18,7 @@ DAY = 86_400
 # By how many seconds the wall clocks of the servers are off.
 CLOCKS = (0, DAY, -DAY)
 CALLERS_EACH = 4
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 _START_TRIES_MAX = 30
 
 
@@ -48,7 +48,7 @@ class Fleet:
     def _start_server(self, number: int) -> raw_http.Server:
         folder = self._folder / str(number)
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-m", "tests.failover.wrong_clock", str(CLOCKS[number])]
+        command = [sys.executable, "-m", "tests.support.wrong_clock", str(CLOCKS[number])]
         for tries_left in reversed(range(_START_TRIES_MAX)):
             try:
                 return raw_http.Server(folder, f'engine = "{self._url}"\n', command=command, home=REPOSITORY)

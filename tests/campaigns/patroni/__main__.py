@@ -1,4 +1,4 @@
-"""`python -m tests.patroni`: the site of the primary is killed under load, with etcd, Patroni, PostgreSQL, manager and gate."""
+"""`python -m tests.campaigns.patroni`: kills the site of the primary under load, with etcd, Patroni, manager and gate."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ LOAD_SECONDS = 8.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.patroni", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.patroni", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of gates and pauses")
     parser.add_argument("--load-seconds", type=float, default=LOAD_SECONDS, help="before and after each kill")

@@ -1,4 +1,4 @@
-"""`python -m tests.failover.wrong_clock SECONDS serve …`: runs `onejob` with a wall clock that is off."""
+"""`python -m tests.support.wrong_clock SECONDS serve …`: runs `onejob` with a wall clock that is off."""
 
 import sys
 import time

@@ -1,16 +1,16 @@
-"""`python -m tests.django [--kills 20]`: payments in Django while the process is killed, and the control."""
+"""`python -m tests.campaigns.django [--kills 20]`: payments in Django while the process is killed, and the control."""
 
 import argparse
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.django.payments import POINTS, find_wrong, run_shop
+from tests.campaigns.django.payments import POINTS, find_wrong, run_shop
 from tests.support.postgres_server import Server
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.django", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.django", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="how often the process is killed at each point")
     kills = parser.parse_args().kills
     server = Server()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from tests.manager.campaign import Load, Plan, read_jobs
+from tests.campaigns.manager.campaign import Load, Plan, read_jobs
 from tests.support.manager_process import GateProcess, ManagerProcess
 
 from .cluster import ThreeSites, draw_port

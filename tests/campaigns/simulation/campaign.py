@@ -18,6 +18,7 @@ from .shrink import shrink, size
 from .simulator import SimulationResult, simulate
 
 CHUNK = 25
+COMMAND = "python -m tests.campaigns.simulation"
 FAILURES_SHOWN_MAX = 10
 
 # Counters of the report: injected faults, and events that a good campaign has met often.
@@ -114,7 +115,7 @@ def show(report: Report, elapsed: float) -> None:
     print(f"violations   {len(report.failures):,}")
     for seed, violations in sorted(report.failures)[:FAILURES_SHOWN_MAX]:
         print(f"  seed {seed}: {violations[0]}")
-        print(f"    python -m tests.simulation --replay {seed}      python -m tests.simulation --shrink {seed}")
+        print(f"    {COMMAND} --replay {seed}      {COMMAND} --shrink {seed}")
 
 
 def run_campaign(start: int, seeds: int, *, steps: int, jobs: int) -> bool:

@@ -1,11 +1,11 @@
-"""The long form of the fault campaign: `python -m tests.client [SUBMISSIONS] [SEED]`."""
+"""The long form of the fault campaign: `python -m tests.campaigns.client [SUBMISSIONS] [SEED]`."""
 
 import sys
 import tempfile
 from pathlib import Path
 
 from onejob.prove.faulty_proxy import PASS, cut
-from tests.client.campaign import ANSWER_BYTES, run_campaign
+from tests.campaigns.client.campaign import ANSWER_BYTES, run_campaign
 
 from .faulty_proxy import seeded_faults
 

@@ -1,7 +1,7 @@
 """Two changes of one store at once: the second is executed between the load and the write of the first.
 
 Whatever the two are, the result must be that of the second and then the first, as the memory engine has it.
-`python -m tests.engines.postgres_races` executes all pairs on a server of its own.
+`python -m tests.campaigns.postgres_races` executes all pairs on a server of its own.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A payment view in FastAPI with SQLAlchemy whose process kills itself at a chosen point, and a campaign of such deaths.
 
-    python -m tests.transaction.killed_payments --kills 20
+    python -m tests.campaigns.killed_payments --kills 20
 
 A program that has imported everything forks one process for each request, so that a death costs a few milliseconds.
 """
@@ -130,7 +130,7 @@ class ForkServer:
     def __init__(self, url: str) -> None:
         self._url = url
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.transaction.killed_payments", "--serve-forks"],
+            [sys.executable, "-m", "tests.campaigns.killed_payments", "--serve-forks"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
         )  # fmt: skip
 

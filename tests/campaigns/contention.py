@@ -1,6 +1,6 @@
 """Load on two servers on one PostgreSQL: many connections use the same keys, users and sequences at once.
 
-`python -m tests.http.contention` runs it for longer.
+`python -m tests.campaigns.contention` runs it for longer.
 """
 
 import argparse
@@ -19,10 +19,9 @@ from typing import Any
 import asyncpg
 
 from onejob.core.states import ENDED_STATES
+from tests.http.auth_server import SECRET, token
 from tests.support import postgres_server
 from tests.support.raw_http import HttpResponse, KeepAliveClient, Server, request, run_server
-
-from .auth_server import SECRET, token
 
 SERVERS = 2
 CONNECTIONS = 64
@@ -203,7 +202,7 @@ async def _verify(crowd: LoadGenerator, url: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.http.contention", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.contention", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Random steps on an engine, compared with the model of the simulation: `python -m tests.engines.model_based`.
+"""Random steps on an engine, compared with the model of the simulation: `python -m tests.campaigns.model_based`.
 
 The simulation tests concurrent processes and faults. Here nothing fails and steps run one at a time, but hours and days pass,
 jobs start and end, and all facts are compared after every step. Seed strings and the order of draws determine the steps.
@@ -23,9 +23,9 @@ from onejob.core.work import end_job
 from onejob.engine import PAGE_MAX, Engine, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.ids import SeededIds
-from tests.simulation.comparison import model_reply, modelled_fact, stored_fact
-from tests.simulation.invariants import slots_in_use
-from tests.simulation.model import Model
+from tests.campaigns.simulation.comparison import model_reply, modelled_fact, stored_fact
+from tests.campaigns.simulation.invariants import slots_in_use
+from tests.campaigns.simulation.model import Model
 
 from .model_based_commands import POLICY, TENANT, VERBS, CommandFactory
 
@@ -249,7 +249,7 @@ async def shrink_steps(seed: int, random_steps: list[RandomStep]) -> list[Random
 
 
 async def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.engines.model_based", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.model_based", description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000, help="number of steps (default 1,000,000)")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     options = parser.parse_args()

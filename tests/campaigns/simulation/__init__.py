@@ -11,7 +11,8 @@ What is checked. Each commit is compared with a plain model of the rules (`model
 client sent and when (`reply_checks`).
 
 How the checks are checked. `mutants` are deliberate bugs; a test shows that each of them violates some invariant within a
-few hundred seeds. `shrink` reduces a failing plan. `campaign` runs many seeds on several cores: `python -m tests.simulation`.
+few hundred seeds. `shrink` reduces a failing plan. `campaign` runs many seeds on several cores:
+`python -m tests.campaigns.simulation`.
 
 The same seed gives the same simulation on every machine. Strings that seed a generator, values of `Verb` and the order of
 draws in `plan` must not change: each change gives every seed another plan.

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: run a campaign of simulations, or replay or shrink one of them."""
+"""`python -m tests.campaigns.simulation`: run a campaign of simulations, or replay or shrink one of them."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ STEPS_DEFAULT = 100_000_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=0, help="number of seeds; 0: until --steps are done")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument(
