@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 import onejob
 from onejob.cli import main
-from onejob.clock import FakeClock, SystemClock
-from onejob.core.errors import Invalid
-from onejob.core.identity import Actor
-from onejob.core.timestamps import to_utc
-from onejob.engines.memory import MemoryEngine
-from onejob.ids import SystemIds
-from onejob.key_files import (
+from onejob.cli.key_files import (
     ImportOptions,
     KeyFormat,
     KeyLine,
@@ -31,6 +25,12 @@ from onejob.key_files import (
     read_lines,
     write_lines,
 )
+from onejob.clock import FakeClock, SystemClock
+from onejob.core.errors import Invalid
+from onejob.core.identity import Actor
+from onejob.core.timestamps import to_utc
+from onejob.engines.memory import MemoryEngine
+from onejob.ids import SystemIds
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.testing import FaultyEngine

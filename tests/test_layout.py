@@ -25,8 +25,7 @@ RINGS = {
     "doors": [{"onejob.server"}, {"onejob.http", "onejob.worker", "onejob.client", "onejob.cli"}],
     "integrations": [{"onejob.middleware", "onejob.django", "onejob.transaction", "onejob.manager"}],
     "tools": [{
-        "onejob.cli.commands", "onejob.relay", "onejob.key_files", "onejob.check", "onejob.prove",
-        "onejob.conformance", "onejob.testing", "onejob.inside",
+        "onejob.cli.commands", "onejob.conformance", "onejob.testing", "onejob.inside",
     }],
 }  # fmt: skip
 LEVELS = [level for ring in RINGS.values() for level in ring]
@@ -35,11 +34,8 @@ AGAINST_THE_RINGS = {
     ("onejob.settings", "onejob.engines"): "says whether a URL has a password",
     ("onejob.settings", "onejob.http"): "reads the service's configuration, imported late",
     ("onejob.worker", "onejob.transaction"): "a handler ends its job in the caller's transaction, imported late",
-    ("onejob.cli", "onejob.check"): "a command",
-    ("onejob.cli", "onejob.key_files"): "a command",
-    ("onejob.cli", "onejob.manager"): "a command",
-    ("onejob.cli", "onejob.prove"): "a command",
-    ("onejob.cli", "onejob.relay"): "a command",
+    ("onejob.cli", "onejob.cli.commands"): "the parser has their arguments",
+    ("onejob.django", "onejob.cli.commands"): "a command that runs a worker, too",
     ("onejob.server", "onejob.http"): "limits, problems and logs",
 }
 

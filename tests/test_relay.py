@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from onejob import sync
+from onejob.cli.commands.relay.outbox import DIALECTS, TABLE_DEFAULT, WINDOW, Relay, RelayCounts
 from onejob.clock import FakeClock
 from onejob.core.limits import Limits
 from onejob.errors import Unavailable
 from onejob.ledger.parse import Submission
-from onejob.relay import DIALECTS, TABLE_DEFAULT, WINDOW, Relay, RelayCounts
 from tests.support.command_line import ONEJOB, CommandRunner
 from tests.support.outbox import Source, kill_relays
 

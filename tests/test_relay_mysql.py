@@ -9,10 +9,10 @@ import pymysql
 import pytest
 
 from onejob import sync
+from onejob.cli.commands.relay.outbox import Relay, RelayCounts, open_database
 from onejob.clock import FakeClock
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.relay import Relay, RelayCounts, open_database
 from tests.http.test_tls import make_files
 from tests.support.command_line import ONEJOB
 from tests.support.mariadb_server import MARIADBD, MariadbServer

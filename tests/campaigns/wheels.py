@@ -38,7 +38,7 @@ PROGRAMS = {
     "django": "import onejob.django",
     "flask": "import onejob.middleware.flask",
     "bucket": "import pathlib; pathlib.Path('bucket').mkdir()" + REPLAY.format(url="file://{folder}/bucket"),
-    "mysql": "import pymysql, onejob.relay",
+    "mysql": "import pymysql, onejob.cli.commands.relay",
     "otel": "import onejob.tracing; onejob.tracing.Tracing()",
 }
 

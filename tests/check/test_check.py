@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from onejob.check.rules import RULES
+from onejob.cli.commands.check.rules import RULES
 from tests.check.broken_servers import (
     ANY_BODY,
     CHECK_THEN_ACT,
@@ -88,7 +88,7 @@ def test_reports_are_text_json_and_junit(run: CommandRunner) -> None:
 def test_what_cannot_be_judged_is_no_failure_and_no_success(
     run: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onejob.check.rules.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("onejob.cli.commands.check.rules.RETRY_SECONDS", 0.2)
     with run_order_server(RIGHT) as server:
         assert run("check", server.url, "--body", '{"a": 1}', "--id", "no.such", "--only", "replay").code == 2
         url = server.url

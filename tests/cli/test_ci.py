@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from onejob import sync
-from onejob.cli import jobs
+from onejob.cli.commands import submit as jobs
 from onejob.core.key import checked_key
 from onejob.settings import CI_SYSTEMS, CiEnvironment
 from tests.support.command_line import ONEJOB, CommandRunner

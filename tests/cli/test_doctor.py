@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onejob.cli import doctor, doctor_sqlite
-from onejob.cli.findings import CheckStatus
+from onejob.cli.commands import doctor
+from onejob.cli.commands.doctor import sqlite as doctor_sqlite
+from onejob.cli.commands.doctor.findings import CheckStatus
 from onejob.client.flow import ServerResponse
 from tests.crash.other_process import submit_in_other_process
 from tests.support.command_line import CommandRunner, ScriptedServer, http_response, run_service

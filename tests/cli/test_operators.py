@@ -14,7 +14,7 @@ import pytest
 
 from onejob import Delivery, sync
 from onejob.cli import parser
-from onejob.cli.completion import SHELLS, build_script
+from onejob.cli.commands.completion import SHELLS, build_script
 from tests.support.command_line import ONEJOB, CommandRunner, run_service
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

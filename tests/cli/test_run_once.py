@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 from onejob.cli import main
-from onejob.cli.run_once import exit_code_for
+from onejob.cli.commands.run_once import exit_code_for
 from onejob.errors import NotAllowed, OnejobError
 from tests.support.command_line import ONEJOB
 

@@ -15,11 +15,11 @@ import pytest
 from msgspec import Raw
 
 import onejob
+from onejob.cli.commands.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, NetworkFault, run_faulty_proxy
 from onejob.client.flow import RetryPolicy
 from onejob.client.operations import ClientOperations
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
-from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, NetworkFault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, http_response, problem_response
 from tests.support.serve_process import ServeProcess
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import onejob
-from onejob.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut, run_faulty_proxy
 from tests.campaigns.client.campaign import ANSWER_BYTES, QUICK, run_campaign
 from tests.campaigns.client.faulty_proxy import seeded_faults
 from tests.support.serve_process import run_serve_process

@@ -19,13 +19,13 @@ import httpx
 import pytest
 
 import onejob
+from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, NetworkFault, run_faulty_proxy
 from onejob.client.flow import RetryPolicy
 from onejob.client.models import ReceiptModel
 from onejob.client.operations import ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
-from onejob.prove.faulty_proxy import LOSE, PASS, NetworkFault, run_faulty_proxy
 from tests.support.command_line import ScriptedServer, problem_response
 from tests.support.serve_process import ServeProcess
 

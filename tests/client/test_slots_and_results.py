@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import onejob
+from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, run_faulty_proxy
 from onejob.client import models
 from onejob.client.flow import RetryPolicy
-from onejob.prove.faulty_proxy import LOSE, PASS, run_faulty_proxy
 from tests.support.serve_process import ServeProcess
 
 

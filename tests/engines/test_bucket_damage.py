@@ -15,8 +15,8 @@ import pytest
 from msgspec import json, msgpack
 
 import onejob
-from onejob.cli.doctor import check_bucket
-from onejob.cli.findings import CheckStatus
+from onejob.cli.commands.doctor import check_bucket
+from onejob.cli.commands.doctor.findings import CheckStatus
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect, list_facts, read_attachments

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec import json
 
-from onejob import prove
-from onejob.prove.campaign import Evidence, KeyEvidence, StoreContent, choose_fault, judge
+from onejob.cli.commands import prove
+from onejob.cli.commands.prove.campaign import Evidence, KeyEvidence, StoreContent, choose_fault, judge
 from tests.support.command_line import CommandRunner
 from tests.support.sqlite_files import RawConnection
 

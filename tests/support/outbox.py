@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from onejob import sync
+from onejob.cli.commands.relay.outbox import TABLE_DEFAULT, OutboxTable, Relay, open_database, outbox_schema
 from onejob.clock import SystemClock
-from onejob.relay import TABLE_DEFAULT, OutboxTable, Relay, open_database, outbox_schema
 
 from .command_line import ONEJOB
 

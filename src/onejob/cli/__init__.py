@@ -6,12 +6,12 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from onejob import check, prove
 from onejob.errors import Invalid, OnejobError
 from onejob.http.responses import error_out
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import completion, demo, jobs, key_files, parser, relay, run_once, serve
+from . import parser
+from .commands import check, completion, demo, import_, prove, relay, run_once, serve, submit
 from .exit_codes import DONE, FAILED, INTERRUPTED, USAGE_ERROR, exit_code, problem_from_error
 from .render import Screen, print_error, to_json, write
 
@@ -51,17 +51,17 @@ def _run(words: list[str]) -> int:
             return run(options)
         settings = CliSettings.from_env()
         ci = CiEnvironment.from_env()
-        result = jobs.run_command(options, settings, ci)
+        result = submit.run_command(options, settings, ci)
         screen = Screen.from_stdout(color=settings.color)
         if text := to_json(result.value) if options.json else result.render(screen, result.value):
             write(text)
-        if last_line := jobs.report_to_ci(options, ci, result.value):
+        if last_line := submit.report_to_ci(options, ci, result.value):
             write(last_line)
         return result.exit_code
     except OnejobError as error:
         problem = problem_from_error(error)
         if CiEnvironment.from_env().annotates:
-            jobs.annotate("error", f"onejob: {problem.message}")
+            submit.annotate("error", f"onejob: {problem.message}")
         if getattr(options, "json", False):
             write(to_json({"error": error_out(problem)}))
         print_error(problem.message)
@@ -69,9 +69,9 @@ def _run(words: list[str]) -> int:
 
 
 def _run_manager_or_gate(options: Namespace) -> int:
-    from . import managers  # imported here, because the dependencies of the service are optional
+    from .commands import manager  # imported here, because the dependencies of the service are optional
 
-    return managers.run_manager(options) if options.command == "manager" else managers.run_gate(options)
+    return manager.run_manager(options) if options.command == "manager" else manager.run_gate(options)
 
 
 def _print_completion(options: Namespace) -> int:
@@ -122,6 +122,6 @@ _PROGRAMS: dict[str, Callable[[Namespace], int]] = {
     "check": _check,
     "prove": _prove,
     "run-once": run_once.run_once,
-    "export": key_files.run_export,
-    "import": key_files.run_import,
+    "export": import_.run_export,
+    "import": import_.run_import,
 }

@@ -6,7 +6,10 @@ from enum import StrEnum
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from onejob.check import add_check_arguments
+from onejob.cli.commands.check import add_check_arguments
+from onejob.cli.commands.prove import add_prove_arguments
+from onejob.cli.commands.relay.outbox import DIALECTS, TABLE_DEFAULT
+from onejob.cli.key_files import KeyFormat
 from onejob.core import timestamps
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
@@ -15,17 +18,14 @@ from onejob.core.limits import LIMIT_MAX, CostAction, Period
 from onejob.core.states import Delivery, JobState
 from onejob.core.work import Resolution
 from onejob.engine import PAGE_MAX
-from onejob.key_files import KeyFormat
 from onejob.ledger import URL_DEFAULT
-from onejob.prove import add_prove_arguments
-from onejob.relay import DIALECTS, TABLE_DEFAULT
 from onejob.worker.worker import CONCURRENCY_DEFAULT, DRAIN_DEFAULT
 
-from .completion import SHELLS
-from .demo import JOBS_DEFAULT, JOBS_MAX
+from .commands.completion import SHELLS
+from .commands.demo import JOBS_DEFAULT, JOBS_MAX
+from .commands.run_once import SCOPE_DEFAULT
+from .commands.top import INTERVAL_DEFAULT
 from .exit_codes import EXIT_CODE_MEANINGS
-from .run_once import SCOPE_DEFAULT
-from .top import INTERVAL_DEFAULT
 
 PAGE_DEFAULT = 20
 LEASE_DEFAULT = "60s"

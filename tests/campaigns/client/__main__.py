@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from onejob.prove.faulty_proxy import PASS, cut
+from onejob.cli.commands.prove.faulty_proxy import PASS, cut
 from tests.campaigns.client.campaign import ANSWER_BYTES, run_campaign
 
 from .faulty_proxy import seeded_faults

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from onejob.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, TWICE, ChooseFault, NetworkFault, cut, delay
+from onejob.cli.commands.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, TWICE, ChooseFault, NetworkFault, cut, delay
 
 
 def seeded_faults(seed: int, *, faults_max: int, answer_bytes: int, delay_seconds: float) -> ChooseFault:

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from onejob.cli.backend import Backend
+from onejob.cli.render import Screen, sanitize
 from onejob.clock import SystemClock
 from onejob.errors import OnejobError
 from onejob.http.schemas.overview import OverviewOut, WorkersOut
 
-from . import operators
-from .backend import Backend
-from .render import Screen, sanitize
+from . import jobs
 
 INTERVAL_DEFAULT: Final = timedelta(seconds=2)
 INTERVAL_SECONDS_MIN: Final = 0.2
@@ -74,10 +74,10 @@ def load_stats(backend: Backend) -> LiveStats:
 
 
 def stats_lines(screen: Screen, stats: LiveStats) -> list[str]:
-    lines = operators.summary_lines(screen, stats.overview)
+    lines = jobs.summary_lines(screen, stats.overview)
     if stats.overview.types:
-        lines += ["", *operators.type_lines(screen, stats.overview.types)]
-    return [*lines, "", *operators.render_workers(screen, stats.workers).split("\n")]
+        lines += ["", *jobs.type_lines(screen, stats.overview.types)]
+    return [*lines, "", *jobs.render_workers(screen, stats.workers).split("\n")]
 
 
 def render_live_stats(screen: Screen, stats: LiveStats | None) -> str:

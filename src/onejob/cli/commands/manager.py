@@ -7,6 +7,8 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from onejob.cli.exit_codes import DONE, UNAVAILABLE, USAGE_ERROR
+from onejob.cli.render import Screen, field_lines, sanitize, table_lines, to_json, write
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import VERSION as FINGERPRINT_VERSION
 from onejob.engine import Engine, GateSettings
@@ -22,8 +24,6 @@ from onejob.settings import IdempotencyConfig, load_service_config
 from onejob.sync import SyncLedger
 
 from . import serve
-from .exit_codes import DONE, UNAVAILABLE, USAGE_ERROR
-from .render import Screen, field_lines, sanitize, table_lines, to_json, write
 
 BIND_DEFAULT = "127.0.0.1:8002"
 

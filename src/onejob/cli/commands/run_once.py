@@ -25,6 +25,8 @@ import msgspec
 from msgspec import Struct, msgpack
 
 import onejob
+from onejob.cli.backend import TENANT_DEFAULT, engine_url, sqlite_file
+from onejob.cli.render import print_error
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.identity import checked_name
@@ -45,9 +47,6 @@ from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, run_under_lease, settle_with_retries
 from onejob.ledger.parse import Submission
 from onejob.settings import CliSettings, read_variables
-
-from .backend import TENANT_DEFAULT, engine_url, sqlite_file
-from .render import print_error
 
 SCOPE_DEFAULT = "run-once"
 # Of sysexits.h, so that they are seldom those of the command itself.

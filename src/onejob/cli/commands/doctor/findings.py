@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from .exit_codes import DONE, FAILED
-from .render import Screen, sanitize
+from onejob.cli.exit_codes import DONE, FAILED
+from onejob.cli.render import Screen, sanitize
 
 
 class CheckStatus(StrEnum):

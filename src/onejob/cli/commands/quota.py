@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from onejob.cli.backend import Backend
+from onejob.cli.render import Screen, field_lines, sanitize, table_lines
 from onejob.core.credentials import Role
 from onejob.core.errors import Invalid
 from onejob.core.identity import checked_name
@@ -25,9 +27,6 @@ from onejob.ledger.api_keys import ApiKeyView, NewKey
 from onejob.ledger.schedules import ScheduleView
 from onejob.sync import SyncApiKeys, SyncLedger
 from onejob.webhooks import WebhookSecret, load_secrets
-
-from .backend import Backend
-from .render import Screen, field_lines, sanitize, table_lines
 
 
 def quota(options: Namespace) -> Callable[[Backend], QuotaOut | TenantQuotaOut]:

@@ -17,6 +17,10 @@ from urllib.parse import quote
 from msgspec import Raw
 from msgspec.structs import replace
 
+from onejob.cli import render
+from onejob.cli.backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
+from onejob.cli.exit_codes import DONE, FAILED, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
+from onejob.cli.render import Screen, format_duration, print_error, sanitize, to_json, write
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
@@ -35,10 +39,9 @@ from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.settings import CiEnvironment, CliSettings
 
-from . import admin, backups, ledger_settings, operators, render, top
-from .backend import Backend, SubmitResult, engine_url, open_backend, open_engine_backend
-from .exit_codes import DONE, FAILED, JOB_UNFINISHED, JOB_UNSUCCESSFUL, ServerRefused
-from .render import Screen, format_duration, print_error, sanitize, to_json, write
+from . import backup, quota, top
+from . import jobs as operators
+from . import settings as ledger_settings
 
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
@@ -85,25 +88,25 @@ def run_command(options: Namespace, settings: CliSettings, ci: CiEnvironment) ->
         case "doctor":
             return _run_doctor(options, settings)
         case "migrate":
-            return CommandResult(admin.run_migrate(engine_url(options, settings)), admin.render_migration)
+            return CommandResult(quota.run_migrate(engine_url(options, settings)), quota.render_migration)
         case "backup" | "restore":
-            return CommandResult(backups.run(options, engine_url(options, settings)), backups.render)
+            return CommandResult(backup.run(options, engine_url(options, settings)), backup.render)
         case "apikey":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
-                return CommandResult(admin.run_apikey(engine.ledger, options, engine.url), admin.render_api_keys)
+                return CommandResult(quota.run_apikey(engine.ledger, options, engine.url), quota.render_api_keys)
         case "gatekey":
-            from . import managers
+            from . import manager
 
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
-                return CommandResult(managers.run_gatekey(engine.ledger, options), managers.render_gate_keys)
+                return CommandResult(manager.run_gatekey(engine.ledger, options), manager.render_gate_keys)
         case "settings":
             return _run_settings(options, settings)
         case "webhook-secret":
             with open_engine_backend(options, settings, creates_store=options.subcommand == "create") as engine:
-                return CommandResult(admin.run_webhook_secret(engine.ledger, options), admin.render_webhook_secret)
+                return CommandResult(quota.run_webhook_secret(engine.ledger, options), quota.render_webhook_secret)
         case "schedules":
             with open_engine_backend(options, settings, creates_store=False) as engine:
-                return CommandResult(admin.run_schedules(engine.ledger, options), admin.render_schedules)
+                return CommandResult(quota.run_schedules(engine.ledger, options), quota.render_schedules)
     if options.command == "submit":
         options.key = submission_key(options, ci)
         options.ttl = options.ttl or (settings.window if options.url is None else None)
@@ -312,9 +315,9 @@ COMMANDS = {
         ),
         render.render_keys,
     ),
-    "quota": CliCommand(admin.quota, admin.render_quota, creates_store=True),
-    "usage": CliCommand(lambda options: lambda backend: backend.usage(options.user), admin.render_usage),
-    "reservations": CliCommand(admin.reservations, admin.render_reservations),
+    "quota": CliCommand(quota.quota, quota.render_quota, creates_store=True),
+    "usage": CliCommand(lambda options: lambda backend: backend.usage(options.user), quota.render_usage),
+    "reservations": CliCommand(quota.reservations, quota.render_reservations),
 }
 
 

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from onejob.cli.backend import sqlite_file
+from onejob.cli.render import Screen, field_lines, sanitize
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.timestamps import to_utc
 from onejob.engines import is_bucket, is_postgres, redact_password
 from onejob.engines.sqlite import backup
 from onejob.engines.sqlite.backup import StoreSummary
-
-from .backend import sqlite_file
-from .render import Screen, field_lines, sanitize
 
 if TYPE_CHECKING:
     from onejob.engines.bucket.replica import Summary

@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.cli.render import Screen, table_lines
 from onejob.core.ledger_settings import LedgerSettings
 from onejob.core.timestamps import to_utc
 from onejob.runtime.settings import (
@@ -18,8 +19,6 @@ from onejob.runtime.settings import (
     shown_settings,
 )
 from onejob.sync import SyncLedger
-
-from .render import Screen, table_lines
 
 
 class SettingOut(Struct, frozen=True, rename="camel"):

@@ -10,15 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onejob.cli.exit_codes import DONE, FAILED
+from onejob.cli.render import to_json, write
 from onejob.core.views import Receipt
 from onejob.errors import Invalid, NotFound
 from onejob.ids import new_holder
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
 from onejob.worker import App, Context
-
-from .exit_codes import DONE, FAILED
-from .render import to_json, write
 
 T = TypeVar("T")
 JOBS_DEFAULT = 40

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 from msgspec.structs import replace
 
+from onejob.cli.backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
 from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
@@ -25,9 +26,6 @@ from onejob.ids import new_job_id
 from onejob.runtime.settings import load_settings, refuse_differences, shown_settings
 from onejob.settings import CliSettings, load_service_config
 
-from .backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
-from .doctor_postgres import check_postgres
-from .doctor_sqlite import check_file, check_folder, check_missing_file
 from .findings import (
     CheckStatus,
     Examination,
@@ -39,6 +37,8 @@ from .findings import (
     render_examination,
     warn,
 )
+from .postgres import check_postgres
+from .sqlite import check_file, check_folder, check_missing_file
 
 if TYPE_CHECKING:
     from onejob.engines.bucket import BucketEngine, Damage

@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from onejob.cli.backend import Backend
+from onejob.cli.render import Screen, format_duration, paint_state, render_jobs, sanitize, table_lines
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.states import JobState
@@ -17,9 +19,6 @@ from onejob.http.schemas.overview import OverviewOut, SeriesOut, TypeOut, TypePa
 from onejob.ids import new_nonce
 from onejob.ledger.operators import BULK_ERRORS_MAX, BulkAction
 from onejob.ledger.reads import JobFilter
-
-from .backend import Backend
-from .render import Screen, format_duration, paint_state, render_jobs, sanitize, table_lines
 
 _STATES_SHOWN: Final = (JobState.RUNNING, JobState.SCHEDULED, JobState.FAILED, JobState.LOST)
 _WORDS: Final = {

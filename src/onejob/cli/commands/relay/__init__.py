@@ -9,15 +9,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from onejob.cli.backend import open_backend
+from onejob.cli.exit_codes import DONE, FAILED, REFUSED, UNAVAILABLE
+from onejob.cli.render import print_error, to_json, write
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.errors import OnejobError, Unavailable
-from onejob.relay import OutboxTable, Relay, RelayCounts, open_database, outbox_schema
 from onejob.settings import CliSettings
 
-from .backend import open_backend
-from .exit_codes import DONE, FAILED, REFUSED, UNAVAILABLE
-from .render import print_error, to_json, write
+from .outbox import OutboxTable, Relay, RelayCounts, open_database, outbox_schema
 
 _PAUSE_FACTOR_MAX = 16
 

@@ -9,6 +9,9 @@ from argparse import Namespace
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
+from onejob.cli.backend import engine_url
+from onejob.cli.exit_codes import DONE, INTERRUPTED, UNAVAILABLE, USAGE_ERROR
+from onejob.cli.render import print_error, to_json, write
 from onejob.engines import redact_password
 from onejob.errors import StoreRefused
 from onejob.http.logs import LogFormat, open_stderr_log
@@ -19,10 +22,6 @@ from onejob.ledger import open as open_ledger
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import App, load_app
 from onejob.worker.worker import Worker
-
-from .backend import engine_url
-from .exit_codes import DONE, INTERRUPTED, UNAVAILABLE, USAGE_ERROR
-from .render import print_error, to_json, write
 
 
 def serve(options: Namespace) -> int:
