@@ -15,7 +15,7 @@ SRC = ROOT / "src"
 # Four rings, from the truth outwards. A package imports its own level and those before it, and every package has a level here.
 RINGS = {
     "foundations": [{
-        "onejob.core", "onejob.errors", "onejob.codes", "onejob.clock", "onejob.ids", "onejob.settings",
+        "onejob.core", "onejob.errors", "onejob.codes", "onejob.clock", "onejob.backoff", "onejob.ids", "onejob.settings",
         "onejob.idempotency_key_header", "onejob.audit", "onejob.tracing",
     }],
     "truth": [
@@ -46,7 +46,7 @@ ALLOWED_IMPORTS = {
     "onejob.engine": {"onejob.core", "onejob.errors"},
     "onejob.client": {
         "onejob.core.key", "onejob.core.fingerprint", "onejob.core.timestamps", "onejob.client", "onejob.codes",
-        "onejob.errors", "onejob.clock", "onejob.ids", "onejob.settings", "onejob.resources",
+        "onejob.errors", "onejob.clock", "onejob.backoff", "onejob.ids", "onejob.settings", "onejob.resources",
     },
 }  # fmt: skip
 FORBIDDEN_IMPORTS = {

@@ -46,10 +46,15 @@ class Ids(Protocol):
 
     def request_id(self) -> str: ...
 
+    def fraction(self) -> float:
+        """A number from 0 to 1, for jitter."""
+        ...
+
 
 class SystemIds:
     def __init__(self) -> None:
         self.job_id = new_job_id  # an attribute, so that a submission reaches the function directly
+        self.fraction = random_fraction
 
     def holder(self) -> bytes:
         return new_holder()
@@ -86,6 +91,9 @@ class SeededIds:
 
     def request_id(self) -> str:
         return self.nonce()
+
+    def fraction(self) -> float:
+        return self.holder()[0] / 255
 
 
 @final

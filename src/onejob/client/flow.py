@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, field, json
 
+from onejob.backoff import Backoff
 from onejob.clock import Clock, SystemClock
 from onejob.codes import CODES, NextAction
 from onejob.errors import Invalid
@@ -206,7 +207,7 @@ def send_with_retries(
 
     A successful response that `accepts` refuses, because it is cut or belongs to another call, counts as none.
     """
-    now, deadline, attempt = begin, begin + retry.deadline, 0
+    now, deadline, attempt, backoff = begin, begin + retry.deadline, 0, _make_backoff(retry, jitter)
     while True:
         attempt += 1
         # The first attempt may take longer than the window: until it is executed there is nothing to forget.
@@ -224,7 +225,7 @@ def send_with_retries(
         if not again or attempt == retry.attempts_max or not (may_retry or _was_not_sent(response)):
             return CallOutcome(response, attempt, outcome_unknown)
         window_end = min(window_end, learned_window_end())
-        pause = _backoff_seconds(response, attempt, retry, jitter())
+        pause = next(backoff) + _requested_pause(response, retry)
         if now + pause >= min(deadline, window_end):
             return CallOutcome(response, attempt, outcome_unknown, window_passed=now + pause >= window_end)
         now = (yield Sleep(pause)).at
@@ -236,11 +237,15 @@ def _was_not_sent(response: ServerResponse | NoResponse) -> bool:
     return isinstance(response, NoResponse) and not response.sent
 
 
-def _backoff_seconds(response: ServerResponse | NoResponse, attempt: int, retry: RetryPolicy, jitter: float) -> float:
-    """Exponential backoff with full jitter, on top of the server's Retry-After."""
-    grown: float = min(retry.pause_max, retry.pause_first * 2.0 ** min(attempt - 1, 60))
+def _make_backoff(retry: RetryPolicy, jitter: Callable[[], float]) -> Backoff:
+    """With full jitter: a pause lasts any part of its length."""
+    return Backoff(retry.pause_first, retry.pause_max, jitter=1.0, random=lambda: 1 - jitter())
+
+
+def _requested_pause(response: ServerResponse | NoResponse, retry: RetryPolicy) -> float:
+    """The server's Retry-After, which the pause comes on top of."""
     requested = retry_after(response) if isinstance(response, ServerResponse) else None
-    return jitter * grown + (0.0 if requested is None else min(requested, retry.retry_after_max))
+    return 0.0 if requested is None else min(requested, retry.retry_after_max)
 
 
 def run_blocking(steps: Operation[T], send: Callable[[Send], ServerResponse | NoResponse], clock: Clock) -> T:

@@ -22,6 +22,7 @@ from typing import Any, TypeGuard, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.backoff import Backoff
 from onejob.core.command import Command, Precondition, is_precondition_failure, is_settings_refusal, precondition_failed
 from onejob.core.credentials import LookUpPolicy
 from onejob.core.facts import CONFLICTS_MAX, Job, KeyConflict
@@ -910,10 +911,9 @@ class PendingKeyWaiters:
             del self._polls[record_id]
 
     async def _poll_until_settled(self, lookup: LookUpKey, poll: _Poll) -> None:
-        pause = POLL_SECONDS_FIRST
+        backoff = Backoff(POLL_SECONDS_FIRST, POLL_SECONDS_MAX)
         while True:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, POLL_SECONDS_MAX)
+            await asyncio.sleep(next(backoff))
             try:
                 (reply,) = await self._batcher.execute([lookup])
             except (Unavailable, Unknown):

@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import json
 
+from onejob.backoff import Backoff
 from onejob.clock import SystemClock
 from onejob.core.callback import CallbackInput, has_public_port
 from onejob.core.facts import Job
@@ -148,20 +149,21 @@ class CallbackSender:
         self._task_ended = asyncio.Event()
 
     async def run(self) -> None:
-        pause = PAUSE_FIRST
+        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         try:
             while True:
                 self._task_ended.clear()
                 try:
-                    pause = PAUSE_FIRST if await self.start_ready() else min(pause * 2, PAUSE_MAX)
+                    if await self.start_ready():
+                        backoff.reset()
                 except OnejobError as error:
                     log.warning("callback delivery failed, will retry: %s", error)
-                    pause = PAUSE_MAX
+                    backoff.lengthen()
                 except Exception:
                     log.exception("callback delivery failed, will retry")
-                    pause = PAUSE_MAX
+                    backoff.lengthen()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout(next(backoff)):
                         await self._task_ended.wait()
         finally:
             for task in self._tasks:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
+from onejob.backoff import Backoff
 from onejob.core.command import Command, is_settings_refusal
 from onejob.core.facts import Job
 from onejob.core.identity import record_id
@@ -92,18 +93,19 @@ class SiteSender:
         self._is_lost = False
 
     async def run(self) -> None:
-        pause = PAUSE_FIRST
+        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         try:
             while True:
                 try:
-                    pause = PAUSE_FIRST if await self.deliver_ready() else min(pause * 2, PAUSE_MAX)
+                    if await self.deliver_ready():
+                        backoff.reset()
                 except OnejobError as error:
                     log.warning("delivery to site %s failed, will retry: %s", self._name, error)
-                    pause = PAUSE_MAX
+                    backoff.lengthen()
                 except Exception:
                     log.exception("delivery to site %s failed, will retry", self._name)
-                    pause = PAUSE_MAX
-                await asyncio.sleep(pause)
+                    backoff.lengthen()
+                await asyncio.sleep(next(backoff))
         finally:
             await self.aclose()
 

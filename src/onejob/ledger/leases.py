@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+from onejob.backoff import Backoff
 from onejob.core.states import ENDED_STATES
 from onejob.core.views import HeldKey, Receipt
 from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknown
@@ -205,7 +206,7 @@ async def _wait_until_settled(settling: "asyncio.Task[Receipt]") -> Receipt:
 
 
 async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt:
-    pause = PAUSE_FIRST
+    backoff = Backoff(PAUSE_FIRST, SETTLE_PAUSE_SECONDS_MAX)
     while True:
         try:
             return await settle()
@@ -217,8 +218,7 @@ async def _settle_until_stored(renewal: LeaseRenewal, settle: Settle) -> Receipt
                 raise
             if renewal.runtime.is_closed:
                 raise _not_recorded("the ledger was closed") from error
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, SETTLE_PAUSE_SECONDS_MAX)
+        await asyncio.sleep(next(backoff))
 
 
 def _not_recorded(reason: str) -> Unknown:
@@ -338,13 +338,14 @@ def _renewal_interval_seconds(lease_ms: int) -> float:
 
 async def settle_with_retries(settle: Callable[[], Awaitable[T]]) -> T:
     """Settle, with retries while the store fails: settling again with equal content succeeds."""
-    for attempt in range(SETTLE_ATTEMPTS_MAX - 1):
+    backoff = Backoff(PAUSE_FIRST, SETTLE_PAUSE_SECONDS_MAX)
+    for _ in range(SETTLE_ATTEMPTS_MAX - 1):
         try:
             return await settle()
         except OnejobError as error:
             if not error.retryable:
                 raise
-        await asyncio.sleep(PAUSE_FIRST * 2**attempt)
+        await asyncio.sleep(next(backoff))
     return await settle()
 
 

@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
+from onejob.backoff import Backoff
 from onejob.core.facts import Job
 from onejob.core.replies import AnyReply, Created, Finished, KeySettled, Released, Resolved, SequenceCommitted
 from onejob.core.states import CLAIMABLE_STATES
@@ -50,7 +51,7 @@ class WakeupHub:
 
     def on_claimed(self, types: tuple[str, ...], tenant: str | None) -> None:
         """Poll often again: after one job the next may come soon."""
-        self._topic_state((types, tenant)).pause = PAUSE_FIRST
+        self._topic_state((types, tenant)).backoff.reset()
 
     def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
         """Wake one listener for each job that has become claimable."""
@@ -119,12 +120,11 @@ class _TopicState:
     def __init__(self, topic: Topic, gate: Gate, ids: Ids, leases: LeaseExpiry) -> None:
         self._topic = topic
         self._gate = gate
-        self._ids = ids
         self._leases = leases
+        self.backoff = Backoff(PAUSE_FIRST, PAUSE_MAX, jitter=JITTER, random=ids.fraction)
         self.waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self.waiting_count = 0  # those in `wait`; the other listeners are claiming
         self.poll_task: asyncio.Task[None] | None = None
-        self.pause = PAUSE_FIRST
 
     def wake(self, most: int) -> None:
         for _ in range(min(most, len(self.waiters))):
@@ -137,9 +137,7 @@ class _TopicState:
         due = PAUSE_MAX
         failing = False
         while True:
-            early = JITTER * self._ids.holder()[0] / 255
-            await asyncio.sleep(min(self.pause * (1 - early), due))
-            self.pause = min(self.pause * 2, PAUSE_MAX)
+            await asyncio.sleep(min(next(self.backoff), due))
             try:
                 await self._leases.end_expired()
                 page = await self._gate.scan(ListBacklogs(types=types, tenant=tenant))

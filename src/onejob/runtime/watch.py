@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec import json
 
+from onejob.backoff import Backoff
 from onejob.core.facts import Attachment, AttachmentKind, Job
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Found, Missing
@@ -157,13 +158,14 @@ class JobWatcher:
             self._task = None
 
     async def _poll_forever(self) -> None:
-        pause, failing = PAUSE_FIRST, False
+        backoff, failing = Backoff(PAUSE_FIRST, PAUSE_MAX), False
         try:
             while True:
-                pause = PAUSE_FIRST if await self._pause(pause) else min(pause * 2, PAUSE_MAX)
+                if await self._pause(next(backoff)):
+                    backoff.reset()
                 try:
                     if await self._poll_once():
-                        pause = PAUSE_FIRST
+                        backoff.reset()
                     failing = False
                 except OnejobError as error:
                     if not failing:

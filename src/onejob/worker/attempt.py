@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onejob.backoff import Backoff
 from onejob.core.command import Command
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Finished, Found, Refused, Released
@@ -80,14 +81,13 @@ class AttemptReporter:
     async def execute_with_retry(self, commands: Sequence[Command[Any]], *, until: float) -> AnyReply | BaseException:
         """Execute all of these, again while the store is unavailable, until this loop time; returns the last reply."""
         loop = asyncio.get_running_loop()
-        pause = PAUSE_FIRST
+        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         while True:
             await self._coalesce()
             reply = (await self.gate.execute_each(commands))[-1]
-            if not isinstance(reply, (Unavailable, Unknown)) or loop.time() + pause > until:
+            if not isinstance(reply, (Unavailable, Unknown)) or loop.time() + backoff.seconds > until:
                 return reply
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_MAX)
+            await asyncio.sleep(next(backoff))
 
     def flush(self) -> None:
         """Send all reports that are waiting, so that they share a commit with a claim."""

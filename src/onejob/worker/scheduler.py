@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.backoff import Backoff
 from onejob.core.command import Precondition
 from onejob.core.identity import SCHEDULE_ACTOR, SCHEDULE_SCOPE, Actor
 from onejob.core.replies import AnyReply, Missing, PolicyFound, Reason
@@ -53,7 +54,7 @@ class ScheduleState:
         self.schedule = schedule
         self.watched_since: int | None = None  # None: not looked at yet
         self.done: set[int] = set()
-        self.pause = _PAUSE_FIRST  # after a failure, in seconds
+        self.backoff = Backoff(_PAUSE_FIRST, _PAUSE_MAX)  # after a failure
 
     def due_ticks(self, stored: StoredSchedule) -> list[int]:
         """The ticks that this worker should submit now, oldest first."""
@@ -94,11 +95,10 @@ class Scheduler:
         for state, reply in zip(self._states, replies, strict=True):
             try:
                 waits.append(await self._submit_schedule(state, reply))
-                state.pause = _PAUSE_FIRST
+                state.backoff.reset()
             except OnejobError as error:  # the other schedules go on
                 log.warning("schedule %s: submitting its jobs failed, will retry: %s", state.schedule.name, error)
-                waits.append(state.pause)
-                state.pause = min(state.pause * 2, _PAUSE_MAX)
+                waits.append(next(state.backoff))
         return min(waits)
 
     async def _submit_schedule(self, state: ScheduleState, reply: AnyReply | BaseException) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
+from onejob.backoff import Backoff
 from onejob.core.command import Command
 from onejob.core.memo import LookUpMemo
 from onejob.core.replies import AnyReply, Missing, Reason, Refused, StepBegun, StepFinished
@@ -157,13 +158,12 @@ class StepRunner:
 
     async def _execute(self, command: Command[Any]) -> AnyReply | BaseException:
         """Execute a command, again while the store is unavailable and the attempt is not over."""
-        pause = PAUSE_FIRST
+        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         while True:
             reply = await self._gate.execute_one(command)
             if not isinstance(reply, (Unavailable, Unknown)) or self._is_cancelled():
                 return reply
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, PAUSE_MAX)
+            await asyncio.sleep(next(backoff))
 
 
 def _open_transaction(within: Any) -> Any:

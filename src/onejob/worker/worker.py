@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from onejob.backoff import Backoff
 from onejob.core.identity import Actor, checked_name
 from onejob.core.timestamps import checked_timedelta, to_duration_ms
 from onejob.errors import Invalid, OnejobError
@@ -165,7 +166,7 @@ class Worker:
             self.stop()
 
     async def _claim_until_stopped(self) -> None:
-        pause = _PAUSE_FIRST
+        backoff = Backoff(_PAUSE_FIRST, _PAUSE_MAX)
         while not self._stopping:
             # New jobs may run while others report their outcome; so a claim shares its commit with finishes.
             capacity = min(self._concurrency - self._busy, 2 * self._concurrency - len(self._runs))
@@ -175,11 +176,10 @@ class Worker:
                 continue
             try:
                 await self._claim(min(capacity, CLAIM_MAX))
-                pause = _PAUSE_FIRST
+                backoff.reset()
             except OnejobError as error:
                 log.warning("claiming jobs failed, will retry: %s", error)
-                await self._wait_unless_stopped(asyncio.sleep(pause))
-                pause = min(pause * 2, _PAUSE_MAX)
+                await self._wait_unless_stopped(asyncio.sleep(next(backoff)))
 
     async def _claim(self, limit: int) -> None:
         """Claim and start up to `limit` jobs; if there are none, wait for a wake-up."""

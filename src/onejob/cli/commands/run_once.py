@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct, msgpack
 
 import onejob
+from onejob.backoff import Backoff
 from onejob.cli.backend import TENANT_DEFAULT, engine_url, sqlite_file
 from onejob.cli.render import print_error
 from onejob.clock import SystemClock
@@ -267,16 +268,15 @@ async def _reserve(ledger: Ledger, options: Namespace) -> HeldKey | Receipt:
         idempotency_key=options.key,
         idempotency_ttl=options.window,
     )
-    loop, pause = asyncio.get_running_loop(), _POLL_FIRST_SECONDS
+    loop, backoff = asyncio.get_running_loop(), Backoff(_POLL_FIRST_SECONDS, _POLL_SECONDS_MAX)
     deadline = None if options.wait is None else loop.time() + options.wait.total_seconds()
     while True:
         try:
             return await ledger.reserve(submission, lease=options.lease, job=False, wait=False)
         except SubmissionInProgress:
-            if options.skip or (deadline is not None and loop.time() + pause > deadline):
+            if options.skip or (deadline is not None and loop.time() + backoff.seconds > deadline):
                 raise
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _POLL_SECONDS_MAX)
+        await asyncio.sleep(next(backoff))
 
 
 async def _run_held(ledger: Ledger, held_key: HeldKey, child: CommandProcess, options: Namespace) -> RunOutcome:

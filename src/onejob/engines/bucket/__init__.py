@@ -30,6 +30,7 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.backoff import Backoff
 from onejob.clock import Clock, SystemClock
 from onejob.core.command import Command
 from onejob.core.facts import Attachment, Kind, NewerFormat
@@ -99,8 +100,9 @@ AGREEING_DATES: Final = 3
 _DATES_ASKED_MAX: Final = 9
 _READ_SECONDS: Final = 10.0
 _REFUSED_SECONDS: Final = 3.0
-_PAUSE_SECONDS: Final = 0.02
-_PAUSE_SECONDS_MAX: Final = 1.0
+_PAUSE_SECONDS: Final = 0.03
+_PAUSE_SECONDS_MAX: Final = 1.5
+_JITTER: Final = 2 / 3
 _GETS_AT_ONCE: Final = 32
 _PAYLOADS_AT_ONCE: Final = 8
 _ATTEMPTS_MAX: Final = 10_000
@@ -455,7 +457,7 @@ class BucketEngine(EngineBase):
         """Create an entry; returns the other one that is at its position, or None if it is ours."""
         name = log_name(entry.position)
         may_be_sent = False
-        pauses = self._pauses()
+        backoff = self._backoff()
         refused_until = asyncio.get_running_loop().time() + _REFUSED_SECONDS
         while True:
             if call.abandoned and not may_be_sent:
@@ -471,11 +473,11 @@ class BucketEngine(EngineBase):
                 call.may_be_sent = may_be_sent
                 if not may_be_sent and asyncio.get_running_loop().time() >= refused_until:
                     raise Unavailable(f"{self._display} cannot be written ({error}): nothing was done; retry") from None
-                await asyncio.sleep(next(pauses))
+                await asyncio.sleep(next(backoff))
                 continue
             except RequestFailed:
                 may_be_sent = True
-            found = await self._find_entry(name, pauses)
+            found = await self._find_entry(name, backoff)
             if found == entry.data:
                 return None
             if found is not None:
@@ -484,9 +486,9 @@ class BucketEngine(EngineBase):
                 except Unavailable:  # damaged, and perhaps ours, unless the only answer was that it was there
                     call.may_be_sent = may_be_sent
                     raise
-            await asyncio.sleep(next(pauses))
+            await asyncio.sleep(next(backoff))
 
-    async def _find_entry(self, name: str, pauses: "Pauses") -> bytes | None:
+    async def _find_entry(self, name: str, backoff: Backoff) -> bytes | None:
         """What is at the position of an entry that this process has put, or may have put."""
         while True:
             try:
@@ -494,7 +496,7 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 if self._is_stale():
                     return None  # the caller notices it too
-                await asyncio.sleep(next(pauses))
+                await asyncio.sleep(next(backoff))
 
     async def _commit_replica(self, entry: LogEntry) -> ViewChanges:
         try:
@@ -529,13 +531,13 @@ class BucketEngine(EngineBase):
 
     async def _check_age(self, proof: ConfirmedPosition) -> None:
         """After the answer: a process that stood still for longer than entries are kept has put its entry in vain."""
-        pauses = self._pauses()
+        backoff = self._backoff()
         while not self._is_stale(proof):
             try:
                 await self._read_date()
                 break
             except RequestFailed:
-                await asyncio.sleep(next(pauses))
+                await asyncio.sleep(next(backoff))
         if self._is_stale(proof):
             # The entry may be the only one at its position, but not part of the history that others have gone on with.
             self._must_reopen = self._must_discard = True
@@ -804,17 +806,17 @@ class BucketEngine(EngineBase):
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request that may be repeated."""
         until = asyncio.get_running_loop().time() + _READ_SECONDS
-        pauses = self._pauses()
+        backoff = self._backoff()
         while True:
             try:
                 return await ask()
             except RequestFailed as error:
                 if asyncio.get_running_loop().time() >= until:
                     raise Unavailable(f"{self._display} does not answer ({error}): nothing was done; retry") from None
-                await asyncio.sleep(next(pauses))
+                await asyncio.sleep(next(backoff))
 
-    def _pauses(self) -> "Pauses":
-        return Pauses(self._ids)
+    def _backoff(self) -> Backoff:
+        return Backoff(_PAUSE_SECONDS, _PAUSE_SECONDS_MAX, jitter=_JITTER, random=self._ids.fraction)
 
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         if self._thread is None:
@@ -993,19 +995,6 @@ def _policy_rows(parts: Sequence[LogPart]) -> Iterable[Sequence[Any]]:
     for part in parts:
         yield from part.rows.inserts.get(Kind.POLICY, ())
         yield from (row for row, _ in part.rows.updates.get(Kind.POLICY, ()))
-
-
-class Pauses:
-    """Seconds to wait between attempts: doubling, with jitter, without end."""
-
-    def __init__(self, ids: Ids) -> None:
-        self._ids = ids
-        self._seconds = _PAUSE_SECONDS
-
-    def __next__(self) -> float:
-        seconds = self._seconds * (0.5 + self._ids.holder()[0] / 255)
-        self._seconds = min(self._seconds * 2, _PAUSE_SECONDS_MAX)
-        return seconds
 
 
 def _until_none(found: Iterable[bytes | None]) -> Iterable[bytes]:

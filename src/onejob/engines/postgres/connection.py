@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
+from onejob.backoff import Backoff
 from onejob.engine import Durability, OnSettled
 from onejob.errors import StoreRefused, Unavailable
 
@@ -200,7 +201,7 @@ class Connector:
         if (connection := self.connection) is not None:
             return connection
         loop = asyncio.get_running_loop()
-        pause = _RECONNECT_PAUSE_FIRST
+        backoff = Backoff(_RECONNECT_PAUSE_FIRST, _RECONNECT_PAUSE_MAX)
         while True:
             try:
                 return await self._connect(max(0.1, min(CONNECT_SECONDS, until - loop.time())))
@@ -211,10 +212,9 @@ class Connector:
                     raise to_url_error(self.display_url, error) from None
                 if sqlstate_of(error).startswith(_FATAL_SQLSTATES):
                     raise StoreRefused(str(to_engine_error(self.display_url, error))) from error
-                if loop.time() + pause >= until:
+                if loop.time() + backoff.seconds >= until:
                     raise Unavailable(str(to_engine_error(self.display_url, error))) from error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _RECONNECT_PAUSE_MAX)
+            await asyncio.sleep(next(backoff))
 
     async def _connect(self, timeout: float) -> Any:
         self.terminate()  # one whose ledger is in doubt
@@ -290,13 +290,12 @@ class NotificationListener:
                 await self._task
 
     async def _keep_listening(self, on_settled: OnSettled) -> None:
-        pause = _LISTEN_PAUSE_FIRST
+        backoff = Backoff(_LISTEN_PAUSE_FIRST, _LISTEN_PAUSE_MAX)
         while True:
             with suppress(*_CONNECT_ERRORS):
                 await self._listen_until_lost(on_settled)
-                pause = _LISTEN_PAUSE_FIRST
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LISTEN_PAUSE_MAX)
+                backoff.reset()
+            await asyncio.sleep(next(backoff))
 
     async def _listen_until_lost(self, on_settled: OnSettled) -> None:
         def on_notification(_connection: object, _pid: int, _channel: str, payload: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import apsw
 from msgspec.structs import replace
 
+from onejob.backoff import Backoff
 from onejob.clock import Clock, SystemClock, make_engine_clock
 from onejob.core.batch import (
     Changes,
@@ -671,15 +672,14 @@ class FairFileLock:
         if _try_lock(file):
             return
         clock = SystemClock()
-        pause = _LOCK_POLL_SECONDS_FIRST
+        backoff = Backoff(_LOCK_POLL_SECONDS_FIRST, _LOCK_POLL_SECONDS_MAX)
         while not _try_lock(file):
             if clock.monotonic() > until:
                 raise Unavailable(
                     f"another process has held the write lock for {self._timeout:.0f} s; "
                     "see whether it hangs, then retry"
                 )
-            clock.sleep(pause)
-            pause = min(pause * 2, _LOCK_POLL_SECONDS_MAX)
+            clock.sleep(next(backoff))
 
 
 def _open_lock_file(path: str) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
+from onejob.backoff import Backoff
 from onejob.core.credentials import Role
 from onejob.core.facts import Job, Kind, Record
 from onejob.core.identity import format_job_id
@@ -36,7 +37,7 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 PROBLEMS_MAX = 20
 _ATTEMPT_SECONDS_MAX = 15.0
-_PAUSE_FIRST, _PAUSE_MAX = 0.02, 0.5
+_PAUSE_FIRST, _PAUSE_MAX, _JITTER = 0.03, 0.75, 2 / 3
 _FAULTS_MAX = 4  # after so many attempts at a key, a proxy lets it pass
 _ANSWER_BYTES = 800
 _LATE_DUPLICATES = 0.25  # the share of keys that are sent once more, after others
@@ -341,7 +342,7 @@ class ProveCampaign:
     async def _submit_until_answered(self, proxies: list[FaultyProxy], door: int, key: str, body: bytes) -> None:
         """Send the same request again until it is answered, to the next server each time: all that a client has to do."""
         loop, told = asyncio.get_running_loop(), self.evidence.keys[key]
-        until, pause = loop.time() + self._plan.answer_seconds_max, _PAUSE_FIRST
+        until, backoff = loop.time() + self._plan.answer_seconds_max, Backoff(_PAUSE_FIRST, _PAUSE_MAX, jitter=_JITTER)
         while loop.time() < until:
             told.attempts += 1
             response = await _exchange(proxies[door % len(proxies)].port, _build_request(key, body, self._credential))
@@ -354,8 +355,7 @@ class ProveCampaign:
                 if _error_code(content) not in _RETRYABLE:
                     self.evidence.unexpected.append(f"{key}: {status} {content[:200].decode(errors='replace')}")
                     return
-            await asyncio.sleep(pause * (0.5 + random_fraction()))
-            pause = min(pause * 2, _PAUSE_MAX)
+            await asyncio.sleep(next(backoff))
 
     def _note_answer(self, told: KeyEvidence, content: bytes) -> None:
         answer: Any = json.decode(content)

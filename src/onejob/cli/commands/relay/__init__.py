@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from onejob.backoff import Backoff
 from onejob.cli.backend import open_backend
 from onejob.cli.exit_codes import DONE, FAILED, REFUSED, UNAVAILABLE
 from onejob.cli.render import print_error, to_json, write
@@ -66,23 +67,22 @@ def _run_until_stopped(relay: Relay, options: Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     write(to_json({"event": "ready", "from": options.table}) if options.json else f"relaying {options.table}")
-    factor, code = 1, DONE
+    poll_seconds, code = options.poll / timedelta(seconds=1), DONE
+    backoff = Backoff(poll_seconds, poll_seconds * _PAUSE_FACTOR_MAX)
     while not stopped.is_set():
         try:
             relay.run_once()
-            factor = 1
+            backoff.reset()
         except OnejobError as error:
             if not error.retryable:
                 print_error(str(error))
                 code = UNAVAILABLE
                 break
             log.warning("the ledger did not accept a row; the pass will be repeated: %s", error)
-            factor = min(factor * 2, _PAUSE_FACTOR_MAX)
         except Exception as error:  # noqa: BLE001 - the drivers of databases raise anything
             log.warning("the outbox cannot be read; connecting again: %s", error)
             _reconnect(relay, options)
-            factor = min(factor * 2, _PAUSE_FACTOR_MAX)
-        stopped.wait(options.poll / timedelta(seconds=1) * factor)
+        stopped.wait(next(backoff))
     _print_counts(relay.total, options)
     return code
 
