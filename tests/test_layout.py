@@ -16,7 +16,7 @@ SRC = ROOT / "src"
 RINGS = {
     "foundations": [{
         "onejob.core", "onejob.errors", "onejob.codes", "onejob.clock", "onejob.backoff", "onejob.ids", "onejob.settings",
-        "onejob.idempotency_key_header", "onejob.audit", "onejob.tracing",
+        "onejob.idempotency_key_header", "onejob.audit", "onejob.tracing", "onejob.addresses", "onejob.logs",
     }],
     "truth": [
         {"onejob.engine"}, {"onejob.engines"}, {"onejob.resources"}, {"onejob.runtime"}, {"onejob.ledger"},

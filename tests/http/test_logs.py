@@ -13,10 +13,12 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.credentials import Permission
 from onejob.http.app import HttpApp
-from onejob.http.logs import BUFFER_BYTES_MAX, Log, LogHandler, log_loop_exception, redacted_traceback
+from onejob.http.config import ServiceConfig
 from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Route
+from onejob.http.serve import observer
+from onejob.logs import BUFFER_BYTES_MAX, Log, LogHandler, log_loop_exception, redacted_traceback
 from tests.support.raw_http import ONEJOB, Server, engine_line, run_server
 
 KEY = "canary-key-4711"
@@ -124,7 +126,7 @@ async def test_an_unexpected_error_is_logged_by_place_and_never_by_message(url: 
     logging.getLogger("onejob.http").addHandler(handler)
     try:
         async with onejob.open(url) as ledger:
-            app = HttpApp(ledger, extra_routes=(route,), observe=log.write_request)
+            app = HttpApp(ledger, extra_routes=(route,), observe=observer(ServiceConfig(log_requests="all"), log))
             assert await call_app(app, "/broken", PAYLOAD.encode()) == 500
     finally:
         logging.getLogger("onejob.http").removeHandler(handler)

@@ -5,7 +5,7 @@ from typing import Any
 from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.core.identity import Actor
-from onejob.http.rate_limit import RateLimiter
+from onejob.runtime.rate_limit import RateLimiter
 
 from .auth_server import BODY, AuthServer, bearer, token
 

@@ -14,8 +14,8 @@ import onejob
 from onejob.engines import redact_password
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.logs import Log
 from onejob.http.serve import HttpServer, bind_socket, uvicorn_config
+from onejob.logs import Log
 from tests.support.raw_http import (
     BODY,
     ONEJOB,

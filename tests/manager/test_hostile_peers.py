@@ -11,6 +11,7 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
+from onejob.addresses import Address
 from onejob.clock import FakeClock
 from onejob.conformance.samples import OTHER, TENANT, USER, key_id, quota_ids, settle, submit
 from onejob.conformance.samples import reserve as reserve_key
@@ -44,7 +45,7 @@ from onejob.engine import GateSettings, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.engines.remote.codec import Malformed, TenantRefused, array_length
-from onejob.engines.remote.connection import Address, RequestRefused, open_connection
+from onejob.engines.remote.connection import RequestRefused, open_connection
 from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX, TokenRequest
 from onejob.errors import PartlyDone, StoreRefused, Unavailable
 from onejob.ids import SystemIds, new_job_id

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import onejob
+from onejob.addresses import Address
 from onejob.clock import FakeClock, SystemClock
 from onejob.conformance.samples import OTHER, TENANT, set_policy, submit
 from onejob.conformance.world import expect, list_facts
@@ -32,7 +33,7 @@ from onejob.engine import GateSettings, ListBacklogs, ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
 from onejob.engines.remote.codec import encode_struct
-from onejob.engines.remote.connection import Address, RequestRefused, open_connection
+from onejob.engines.remote.connection import RequestRefused, open_connection
 from onejob.engines.remote.messages import HelloRequest, TokenRequest
 from onejob.errors import NotFound, StoreRefused, Unavailable
 from onejob.ids import SystemIds

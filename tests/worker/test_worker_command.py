@@ -17,7 +17,7 @@ import pytest
 
 from onejob import sync
 from onejob.errors import Invalid
-from onejob.http.metrics_server import parse_address
+from onejob.http.metrics_server import parse_metrics_address
 from tests.support.serve_process import run_serve_process
 
 SHOP = """
@@ -173,10 +173,10 @@ def request_status(url: str, method: str) -> int:
 @pytest.mark.parametrize("text", ["", "host", "host:", ":-1", ":99999999", "1.5"])
 def test_a_wrong_metrics_address_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="HOST:PORT"):
-        parse_address(text)
+        parse_metrics_address(text)
 
 
 def test_metrics_are_on_the_loopback_address_unless_a_host_is_named() -> None:
-    assert parse_address("9101") == parse_address(":9101") == ("127.0.0.1", 9101)
-    assert parse_address("[::1]:9101") == ("::1", 9101)
-    assert parse_address("0.0.0.0:1") == ("0.0.0.0", 1)
+    assert parse_metrics_address("9101") == parse_metrics_address(":9101") == ("127.0.0.1", 9101)
+    assert parse_metrics_address("[::1]:9101") == ("::1", 9101)
+    assert parse_metrics_address("0.0.0.0:1") == ("0.0.0.0", 1)

@@ -14,7 +14,9 @@ from onejob.core.credentials import Permission, roles_with
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
+from onejob.logs import redacted_traceback
 from onejob.runtime.callers import Caller
+from onejob.runtime.rate_limit import RateLimiter
 from onejob.server.exchange import HttpExchange
 
 from .auth import Authenticate, Authenticator, OptimisticAuth, optimistic_auth_for
@@ -25,7 +27,6 @@ from .endpoints.pages import PAGES
 from .endpoints.preparation import Hook, Preparations
 from .endpoints.sessions import SessionEndpoints
 from .endpoints.status import StatsSource, status_routes
-from .logs import redacted_traceback
 from .metrics import Metrics
 from .openapi import with_openapi_route
 from .origins import check_body_headers, checked_origins, loopback_authenticator, needs_body_check
@@ -38,7 +39,7 @@ from .problems import (
     to_public_problem,
     unavailable_problem,
 )
-from .rate_limit import RateLimiter
+from .rate_limit import RateLimitedLedger
 from .request import (
     ANONYMOUS,
     BodyTooLarge,
@@ -287,7 +288,7 @@ def _build_authenticate(ledger: Ledger, config: ServiceConfig) -> Authenticate:
 
 def _submitting_ledger(ledger: Ledger, rate_limiter: RateLimiter | None, caller: Caller) -> Ledger:
     own = ledger.for_caller(caller)
-    return own if rate_limiter is None else rate_limiter.limited_ledger(own)
+    return own if rate_limiter is None else RateLimitedLedger(own.runtime, own.caller, rate_limiter)
 
 
 def _build_rate_limiter(config: ServiceConfig, monotonic: Callable[[], float]) -> RateLimiter | None:

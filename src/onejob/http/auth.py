@@ -12,12 +12,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from onejob.addresses import network_of, parse_ip
 from onejob.clock import SystemClock
 from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
 from onejob.core.errors import Invalid
@@ -28,10 +29,10 @@ from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
 from onejob.ledger.sessions import Sessions
 from onejob.runtime.callers import Caller
+from onejob.runtime.rate_limit import RateLimiter
 
 from .config import JwtConfig, ServiceConfig, parse_networks
 from .problems import LoginThrottled, Unauthorized
-from .rate_limit import RateLimiter
 from .request import Credential, Request, Scope
 from .responses import Header, Response
 from .routing import Route
@@ -208,25 +209,17 @@ def client_network(scope: Scope, trusted_proxies: Iterable[IPv4Network | IPv6Net
     `X-Forwarded-For` is read from the right, as far as it was written by trusted proxies.
     """
     client = scope.get("client")
-    address = _parse_address(client[0]) if client else None
+    address = parse_ip(client[0]) if client else None
     if address is None:
         return ""
     lines = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
     forwarded = b",".join(lines).decode("latin-1").split(",")
     while forwarded and any(address in network for network in trusted_proxies):
-        previous = _parse_address(forwarded.pop().strip())
+        previous = parse_ip(forwarded.pop().strip())
         if previous is None:
             break
         address = previous
-    return str(ip_network((address, 64), strict=False) if address.version == 6 else address)
-
-
-def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
+    return network_of(address)
 
 
 class OptimisticAuth:

@@ -16,9 +16,9 @@ from onejob.clock import SystemClock
 from onejob.engine import EngineInfo
 from onejob.engines.remote import RemoteEngine
 from onejob.engines.remote.messages import TokenGrant
+from onejob.runtime.rate_limit import Bucket, BucketKey, RateLimiter
 
 from .config import ServiceConfig
-from .rate_limit import Bucket, BucketKey, RateLimiter
 
 LEASE_SECONDS = 0.1
 LEASED_TOKENS_SECONDS_MAX = 1.0

@@ -10,7 +10,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from onejob.core.errors import Invalid
+from onejob.addresses import Address, parse_address
 from onejob.ledger import Ledger
 from onejob.worker import Worker
 
@@ -21,20 +21,15 @@ LOOPBACK = "127.0.0.1"
 REQUEST_SECONDS_MAX = 5.0
 HEAD_BYTES_MAX = 8192
 CONNECTIONS_MAX = 16
-PORT_MAX = 65_535
 _SERVICE_FAMILIES = ("onejob_http_", "onejob_preparations")  # their absence says that no service is there
 _TEXT = b"text/plain; charset=utf-8"
 
 log = logging.getLogger("onejob.worker")
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse HOST:PORT, :PORT or PORT; without a host it is the loopback address."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not (port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
-        raise Invalid("metrics", f"{text!r} is no address; write HOST:PORT, or only a port, as 9101")
-    return host or LOOPBACK, int(port)
+def parse_metrics_address(text: str) -> Address:
+    """HOST:PORT, :PORT or PORT; without a host it is the loopback address."""
+    return parse_address(text, setting="metrics", advice="HOST:PORT, or only a port, as 9101", host_default=LOOPBACK)
 
 
 @asynccontextmanager
@@ -42,9 +37,8 @@ async def serve_metrics(address: tuple[str, int], ledger: Ledger, worker: Worker
     """Serve inside this context; gives the URL of the metrics."""
     server = MetricsServer(Metrics(ledger), worker)
     with bind_socket(*address) as listener:
-        host, port = listener.getsockname()[:2]
         async with await asyncio.start_server(server.on_connection, sock=listener, limit=HEAD_BYTES_MAX) as listening:
-            yield f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"
+            yield f"{Address(*listener.getsockname()[:2]).url()}/metrics"
             listening.close()
 
 

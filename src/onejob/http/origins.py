@@ -7,11 +7,11 @@ With and without it, a page of another site may send a body only as JSON: a brow
 before it sends that type, and sends the types of HTML forms without asking.
 """
 
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
+from onejob.addresses import is_loopback
 from onejob.core.errors import Invalid
 
 from .config import ServiceConfig
@@ -137,15 +137,6 @@ def _is_cross_site(headers: dict[bytes, list[bytes]]) -> bool:
 def _is_json(content_type: bytes) -> bool:
     media = content_type.partition(b";")[0].strip().lower()
     return media == b"application/json" or (media.startswith(b"application/") and media.endswith(b"+json"))
-
-
-def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @lru_cache(maxsize=64)

@@ -28,7 +28,7 @@ ENCODED_CACHE_MAX = 4096
 
 _encode = partial(encode_safely, json.Encoder())
 _PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
-_REPLAYED_HEADER = (b"idempotent-replayed", b"true")
+REPLAYED_HEADER = (b"idempotent-replayed", b"true")
 _REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up an enum member is slow in Python 3.11
 
 
@@ -115,7 +115,7 @@ _encode_cached = lru_cache(ENCODED_CACHE_MAX)(_encode_without_request_id)
 def _submission_headers(job_id: str, outcome: Outcome, expires_ms: int) -> tuple[Header, ...]:
     headers = [JSON_CONTENT_TYPE, (b"location", b"/api/jobs/" + job_id.encode())] if job_id else [JSON_CONTENT_TYPE]
     if outcome is _REPLAYED_OUTCOME:
-        headers.append(_REPLAYED_HEADER)
+        headers.append(REPLAYED_HEADER)
     if expires_ms:
         headers.append((b"idempotency-expires", _encode_timestamp(expires_ms)))
     return tuple(headers)

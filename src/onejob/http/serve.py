@@ -13,14 +13,17 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from msgspec import json
+from msgspec import DecodeError, Struct, json
 
+from onejob.addresses import Address, is_loopback
 from onejob.engine import Durability
 from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
 from onejob.ledger import Ledger, LedgerOpener
 from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import orphaned_task_count
+from onejob.logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
+from onejob.runtime.rate_limit import RateLimiter
 from onejob.server.connection import connection_class
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
@@ -29,9 +32,9 @@ from .app import HttpApp, Observe, ignore_request
 from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
 from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
-from .logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
-from .origins import CorsMiddleware, is_loopback
-from .rate_limit import RateLimiter
+from .origins import CorsMiddleware
+from .responses import REPLAYED_HEADER, Response
+from .routing import Route
 from .site_delivery import site_delivery
 
 BACKLOG = 2048
@@ -210,9 +213,7 @@ def accept_all(listener: socket.socket) -> list[socket.socket]:
 
 
 def listener_url(listener: socket.socket, config: ServiceConfig) -> str:
-    scheme = "http" if config.tls_cert is None else "https"
-    host, port = listener.getsockname()[:2]
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return Address(*listener.getsockname()[:2]).url(is_tls=config.tls_cert is not None)
 
 
 def announce_ready(
@@ -332,7 +333,31 @@ def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[],
 
 
 def observer(config: ServiceConfig, log: Log) -> Observe:
-    return ignore_request if config.log_requests == "none" else log.write_request
+    def write_request(request_id: str, method: str, route: Route | None, response: Response, seconds: float) -> None:
+        path = "-" if route is None else route.path
+        log.write_request(request_id, method, path, response.status, seconds, outcome_label(response))
+
+    return ignore_request if config.log_requests == "none" else write_request
+
+
+class _ErrorMember(Struct):
+    code: str
+
+
+class _ProblemBody(Struct):
+    error: _ErrorMember
+
+
+def outcome_label(response: Response) -> str:
+    """The outcome of a request: an outcome of receipts, or an error code in lower case."""
+    if response.status >= 400:
+        try:
+            return json.decode(response.body, type=_ProblemBody).error.code.lower()
+        except DecodeError:
+            return "failed"
+    if response.status == 202:
+        return "replayed" if REPLAYED_HEADER in response.headers else "created"
+    return "ok"
 
 
 def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:

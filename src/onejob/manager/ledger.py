@@ -64,12 +64,12 @@ from onejob.engines.remote.messages import (
 )
 from onejob.engines.remote.url import MANAGERS_MAX
 from onejob.errors import OnejobError, Unavailable, Unknown
-from onejob.http.rate_limit import RateLimiter
 from onejob.ids import SystemIds
 from onejob.ledger.submissions import COMPARED_MAX, find_differences
 from onejob.runtime import READY_POLICY_NAME
 from onejob.runtime.external_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
 from onejob.runtime.maintenance import Sweeper
+from onejob.runtime.rate_limit import RateLimiter
 from onejob.runtime.settings import open_lapsed_doors
 from onejob.runtime.workers import WORKER_POLICY_PREFIX
 

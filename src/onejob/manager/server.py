@@ -8,7 +8,6 @@ disconnected with the first refusal: so they cannot take the connections of gate
 """
 
 import asyncio
-import ipaddress
 import logging
 import signal
 import socket
@@ -20,6 +19,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from onejob.addresses import Address, is_loopback, network_of, parse_ip
 from onejob.clock import Clock, SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.identity import tenant_prefix
@@ -52,10 +52,9 @@ from onejob.engines.remote.messages import (
 )
 from onejob.engines.remote.url import is_managers_url
 from onejob.errors import OnejobError
-from onejob.http.logs import log_loop_exception, redacted_traceback
-from onejob.http.origins import is_loopback
 from onejob.http.serve import raise_open_files_limit
 from onejob.ids import SystemIds
+from onejob.logs import log_loop_exception, redacted_traceback
 from onejob.runtime.settings import Said, open_settings
 from onejob.settings import IdempotencyConfig
 
@@ -333,11 +332,8 @@ class ManagerConnection(asyncio.Protocol):
 
 def _network_of(peer: Any) -> str:
     """The address of a peer; of IPv6 the network of 64 bits, which one host may have to itself."""
-    host = str(peer[0]).partition("%")[0] if isinstance(peer, tuple) else ""
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host)
-    return str(address.ipv4_mapped or ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    address = parse_ip(str(peer[0])) if isinstance(peer, tuple) else None
+    return "" if address is None else network_of(address)
 
 
 def _to_request(message: Message) -> WireRequest:
@@ -404,8 +400,7 @@ async def serve_manager(config: ManagerConfig, settings: GateSettings, on_ready:
         stopped = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        scheme = "http" if tls is None else "https"
-        on_ready(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}", engine)
+        on_ready(Address(host, port).url(is_tls=tls is not None), engine)
         await stopped.wait()
     finally:
         if maintenance is not None:

@@ -36,11 +36,11 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from onejob.http.config import ServiceConfig
-from onejob.http.logs import redacted_traceback
 from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, Problem, is_out_of_memory, problem
 from onejob.http.request import Scope
 from onejob.http.responses import Header, problem_response
 from onejob.ids import SystemIds
+from onejob.logs import redacted_traceback
 
 from .exchange import HttpExchange, encode_final_response
 

@@ -8,11 +8,11 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from onejob.http.logs import redacted_traceback
 from onejob.http.problems import unavailable_problem
 from onejob.http.request import Scope, is_retryable
 from onejob.http.responses import COMMON_HEADERS, Header, Response, encode_headers, problem_response
 from onejob.ids import SystemIds
+from onejob.logs import redacted_traceback
 
 log = logging.getLogger("onejob.http")
 

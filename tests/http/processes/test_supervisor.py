@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 import onejob
+from onejob import logs
 from onejob.clock import FakeClock, SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.maintenance import CountHits, Expire
 from onejob.engine import Durability
 from onejob.errors import Unavailable
-from onejob.http import logs
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.logs import split_for_pipe
 from onejob.http.metrics import MetricFamily, MetricSample
 from onejob.http.processes import supervisor as restarts
 from onejob.http.processes.shared_rates import SharedRateLimiter, open_buckets_file
@@ -31,13 +30,14 @@ from onejob.http.processes.supervisor import (
     Supervisor,
     open_listeners,
 )
-from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import worker_count
 from onejob.http.stats import StatsSnapshot
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
+from onejob.logs import split_for_pipe
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
+from onejob.runtime.rate_limit import RateLimiter
 from tests.support.recording_engine import RecordingEngine
 
 ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")

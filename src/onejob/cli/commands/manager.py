@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from onejob.addresses import is_loopback, parse_address
 from onejob.cli.exit_codes import DONE, UNAVAILABLE, USAGE_ERROR
 from onejob.cli.render import Screen, field_lines, sanitize, table_lines, to_json, write
 from onejob.core.errors import Invalid
@@ -15,9 +16,8 @@ from onejob.engine import Engine, GateSettings
 from onejob.engines import redact_password
 from onejob.engines.remote.url import is_managers_url
 from onejob.errors import StoreRefused
-from onejob.http.logs import log_durability_warning, log_security_warning, open_stderr_log
-from onejob.http.origins import is_loopback
 from onejob.http.problems import problem, to_problem
+from onejob.logs import log_durability_warning, log_security_warning, open_stderr_log
 from onejob.manager.gate_keys import GateKeys, GateKeyView, NewGateKey
 from onejob.manager.server import ManagerConfig, serve_manager
 from onejob.settings import IdempotencyConfig, load_service_config
@@ -31,7 +31,7 @@ BIND_DEFAULT = "127.0.0.1:8002"
 def run_manager(options: Namespace) -> int:
     overrides = {"engine": options.engine, "log_format": "json" if options.json else None}
     service = load_service_config(options.config, overrides=overrides)
-    host, port = parse_bind(options.bind)
+    host, port = parse_address(options.bind, setting="bind", advice="HOST:PORT, as 127.0.0.1:8002")
     config = ManagerConfig(
         engine=service.engine,
         host=host,
@@ -97,13 +97,6 @@ def run_gate(options: Namespace) -> int:
         )
     options.app, options.concurrency = None, 1
     return serve.serve(options)
-
-
-def parse_bind(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) <= 65_535):
-        raise Invalid("bind", f"{text!r} is no address; write HOST:PORT, as 127.0.0.1:8002")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class NewGateKeyOut(Struct, frozen=True, rename="camel"):

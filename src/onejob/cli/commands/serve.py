@@ -14,11 +14,11 @@ from onejob.cli.exit_codes import DONE, INTERRUPTED, UNAVAILABLE, USAGE_ERROR
 from onejob.cli.render import print_error, to_json, write
 from onejob.engines import redact_password
 from onejob.errors import StoreRefused
-from onejob.http.logs import LogFormat, open_stderr_log
 from onejob.http.problems import Problem, problem, to_problem
 from onejob.http.responses import error_out
 from onejob.ledger import RETENTION_DEFAULT, Ledger
 from onejob.ledger import open as open_ledger
+from onejob.logs import LogFormat, open_stderr_log
 from onejob.settings import CliSettings, exposed_secrets, load_service_config
 from onejob.worker.app import App, load_app
 from onejob.worker.worker import Worker
@@ -91,7 +91,7 @@ def run_app(app: App, url: str, options: Namespace) -> int:
 def _serve_metrics(address: str, queue: Ledger, worker: Worker) -> AbstractAsyncContextManager[str]:
     from onejob.http import metrics_server  # imported here, because the dependencies of the service are optional
 
-    return metrics_server.serve_metrics(metrics_server.parse_address(address), queue, worker)
+    return metrics_server.serve_metrics(metrics_server.parse_metrics_address(address), queue, worker)
 
 
 def _run_event_loop(work: Any) -> int:

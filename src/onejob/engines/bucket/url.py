@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from msgspec import Struct
 
+from onejob.addresses import is_loopback
 from onejob.clock import Clock
 from onejob.core.errors import Invalid
 from onejob.engine import Durability
@@ -138,20 +138,11 @@ def _check_transport(url: BucketUrl) -> None:
     endpoint = urlsplit(url.parameters.get("endpoint", "https://default"))
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
         raise Invalid("engine", "the endpoint is no URL; write it as https://host:port")
-    if endpoint.scheme == "http" and not url.allow_http and not _is_loopback(endpoint.hostname):
+    if endpoint.scheme == "http" and not url.allow_http and not is_loopback(endpoint.hostname):
         raise Invalid(
             "engine",
             "the endpoint is plain http, which shows inputs to the network; use https, or add allow_http=true to the URL",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def open_objects(url: BucketUrl, clock: Clock) -> ObjectStore:

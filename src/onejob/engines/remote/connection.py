@@ -3,7 +3,9 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
+
+from onejob.addresses import Address
 
 from .codec import Malformed, decode_struct
 from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
@@ -36,14 +38,6 @@ class RequestRefused(Exception):
         super().__init__(failure.message)
         self.status = status
         self.failure = failure
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class WireConnection(asyncio.Protocol):

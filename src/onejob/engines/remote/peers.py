@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from onejob.addresses import Address
 from onejob.clock import Clock
 from onejob.engine import Durability, GateSettings, ManagerInfo
 from onejob.errors import StoreRefused, Unavailable
@@ -21,7 +22,6 @@ from onejob.ids import random_fraction
 from .codec import Malformed, decode_struct, encode_struct
 from .connection import (
     IDLE_CONNECTIONS_MAX,
-    Address,
     NoAnswer,
     NotSent,
     RequestRefused,

@@ -6,9 +6,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
+from onejob.addresses import Address
 from onejob.core.errors import Invalid
-
-from .connection import Address
 
 PORT_DEFAULT: Final = 8002
 MANAGERS_MAX: Final = 64
@@ -38,7 +37,7 @@ class ManagersUrl(Struct, frozen=True):
         return context
 
     def display(self, address: Address) -> str:
-        return f"{'https' if self.is_tls else 'http'}://{address}"
+        return address.url(is_tls=self.is_tls)
 
 
 def is_managers_url(url: str) -> bool:

@@ -20,11 +20,11 @@ from onejob.core.errors import Invalid
 from onejob.core.views import HeldKey, Receipt
 from onejob.errors import LeaseExpired, OnejobError
 from onejob.http.config import ProviderConfig, ServiceConfig
-from onejob.http.logs import redacted_traceback
 from onejob.import_path import load_object
 from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, describe_error, run_under_lease
 from onejob.ledger.parse import Submission
+from onejob.logs import redacted_traceback
 
 T = TypeVar("T")
 # Takes a `Preparation`; async or plain.

@@ -13,7 +13,7 @@ from mmap import mmap
 from struct import Struct as Layout
 from typing import IO, Final
 
-from onejob.http.rate_limit import Bucket, BucketKey, RateLimiter
+from onejob.runtime.rate_limit import Bucket, BucketKey, RateLimiter
 
 _ENTRY: Final = Layout("=16sdd")  # digest of the bucket key, tokens, updated_at
 _ENTRIES_PER_SET: Final = 8

@@ -28,10 +28,10 @@ from onejob.engine import Durability
 from onejob.errors import Unavailable
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.logs import log_loop_exception, open_stderr_log
 from onejob.http.metrics import MetricFamily, MetricSample
 from onejob.http.serve import BACKLOG, announce_ready, bind_socket, check_listener_settings, listener_url
 from onejob.ledger import open as open_ledger
+from onejob.logs import log_loop_exception, open_stderr_log
 from onejob.runtime import TenantCounts
 
 from .messages import (

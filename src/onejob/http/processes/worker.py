@@ -22,8 +22,6 @@ from onejob.http.app import HttpApp
 from onejob.http.callbacks import callback_delivery
 from onejob.http.config import ServiceConfig
 from onejob.http.leased_rates import adopt_prescribed_rates, leased_rate_limiter
-from onejob.http.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
-from onejob.http.rate_limit import RateLimiter
 from onejob.http.serve import (
     BACKLOG,
     CANCEL_GRACE_SECONDS,
@@ -37,6 +35,8 @@ from onejob.http.serve import (
 from onejob.http.site_delivery import site_delivery
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
+from onejob.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
+from onejob.runtime.rate_limit import RateLimiter
 
 from .messages import (
     Channel,

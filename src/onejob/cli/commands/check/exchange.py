@@ -7,12 +7,12 @@ are part of what is checked; and the last byte of a request can be held back, so
 import json
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
+from onejob.addresses import is_loopback
 from onejob.core.errors import Invalid
 
 KEY_HEADER = "Idempotency-Key"
@@ -57,11 +57,7 @@ class ApiTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        host = self.parts.hostname or ""
-        try:
-            return host == "localhost" or ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.parts.hostname or "")
 
     def identity(self, response: ApiResponse) -> str:
         """What a response says was made: its id, or all of its body."""

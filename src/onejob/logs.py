@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
-from onejob import audit
-from onejob.clock import Clock, SystemClock
-from onejob.core.timestamps import to_utc
-
-from .responses import Response
-from .routing import Route
+from . import audit
+from .clock import Clock, SystemClock
+from .core.timestamps import to_utc
 
 FLUSH_SECONDS = 0.1
 BUFFER_BYTES_MAX = 65_536
@@ -29,7 +26,6 @@ TRACEBACK_CAUSES_MAX = 4
 
 LogFormat = Literal["text", "json"]
 
-_REPLAYED = (b"idempotent-replayed", b"true")
 _encode = json.Encoder().encode
 
 
@@ -87,15 +83,21 @@ class Log:
         self._flush_timer: asyncio.TimerHandle | None = None
 
     def write_request(
-        self, request_id: str, method: str, route: Route | None, response: Response, seconds: float
+        self, request_id: str, method: str, route: str, status: int, seconds: float, outcome: str
     ) -> None:
-        self._write_request_line(
-            request_id, method, route.path if route else "-", response.status, seconds, outcome_label(response)
+        level = "error" if status >= 500 else "info"
+        ms = round(seconds * 1000, 3)
+        self._append(
+            RequestLine(self._timestamp(), level, request_id, method, route, status, ms, outcome, self._worker)
         )
+        if len(self._buffer) > BUFFER_BYTES_MAX:
+            self.flush()
+        elif self._flush_timer is None:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
     def write_refusal(self, request_id: str, status: int) -> None:
         """A request that was refused before its path was read."""
-        self._write_request_line(request_id, "-", "-", status, 0.0, "bad_request")
+        self.write_request(request_id, "-", "-", status, 0.0, "bad_request")
 
     def write_message(self, level: str, message: str) -> None:
         self._append(MessageLine(self._timestamp(), level, message, self._worker))
@@ -113,19 +115,6 @@ class Log:
         if lines:
             with suppress(OSError, ValueError):  # a closed stderr must not stop the service
                 self._write(bytes(lines))
-
-    def _write_request_line(
-        self, request_id: str, method: str, route: str, status: int, seconds: float, outcome: str
-    ) -> None:
-        level = "error" if status >= 500 else "info"
-        ms = round(seconds * 1000, 3)
-        self._append(
-            RequestLine(self._timestamp(), level, request_id, method, route, status, ms, outcome, self._worker)
-        )
-        if len(self._buffer) > BUFFER_BYTES_MAX:
-            self.flush()
-        elif self._flush_timer is None:
-            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
 
     def _append(self, line: RequestLine | MessageLine | AuditLine) -> None:
         self._buffer += (_encode(line) if self._json else _one_line(line.to_text())) + b"\n"
@@ -177,18 +166,6 @@ def log_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any])
     logging.getLogger("onejob.http").error("%s%s", context.get("message", "unhandled error in the event loop"), trace)
 
 
-def outcome_label(response: Response) -> str:
-    """The outcome of a request: an outcome of receipts, or an error code in lower case."""
-    if response.status >= 400:
-        try:
-            return json.decode(response.body, type=_ProblemBody).error.code.lower()
-        except DecodeError:
-            return "failed"
-    if response.status == 202:
-        return "replayed" if _REPLAYED in response.headers else "created"
-    return "ok"
-
-
 def redacted_traceback(error: BaseException) -> str:
     """The types and places of an exception and its causes, without their messages, which may quote payloads."""
     causes: list[str] = []
@@ -199,14 +176,6 @@ def redacted_traceback(error: BaseException) -> str:
         causes.append(f"{type(cause).__name__} at {path or 'unknown place'}")
         cause = cause.__cause__ or cause.__context__
     return ", after ".join(causes)
-
-
-class _ErrorMember(Struct):
-    code: str
-
-
-class _ProblemBody(Struct):
-    error: _ErrorMember
 
 
 def _worker_prefix(worker: int) -> str:
