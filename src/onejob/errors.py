@@ -16,6 +16,7 @@ OnejobError
 ├── ServerFailed            a response that no onejob server sends: check the URL
 ├── Unavailable             certainly not done: retry
 │   ├── NotAccepted             refused before it was sent to the store: closed, overloaded or cut off
+│   ├── TenantRefused           the gate's credential may not act for the tenant, or not send this command
 │   ├── FactsLocked             another transaction holds what it needs: retry, and see what hangs
 │   ├── Outdated                a newer program wrote the stored data: upgrade this one
 │   └── StoreRefused            the store does not meet the requirements: fix it first
@@ -55,6 +56,7 @@ __all__ = [
     "SubmissionInProgress",
     "SubmissionRefused",
     "SubmissionRejected",
+    "TenantRefused",
     "Unavailable",
     "Unknown",
     "WindowPassed",
@@ -201,6 +203,10 @@ class WindowPassed(AmbiguousOutcome):
     """The job may exist, and its key may have expired: retrying could make a second job."""
 
     retryable = False
+
+
+class TenantRefused(Unavailable):
+    """The credential of a gate may not act for the tenant of a command, or not send this command: nothing was done."""
 
 
 class FactsLocked(Unavailable):

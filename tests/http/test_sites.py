@@ -21,8 +21,7 @@ from onejob.core.submit import Submit
 from onejob.engine import ListJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
-from onejob.engines.remote.codec import TenantRefused
-from onejob.errors import IdempotencyConflict, Invalid
+from onejob.errors import IdempotencyConflict, Invalid, TenantRefused
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig, SiteConfig, SitesConfig
 from onejob.http.site_delivery import SiteSender, site_delivery

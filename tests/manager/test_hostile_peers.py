@@ -44,10 +44,10 @@ from onejob.core.submit import Submit
 from onejob.engine import GateSettings, ListFacts
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.remote import RemoteEngine
-from onejob.engines.remote.codec import Malformed, TenantRefused, array_length
+from onejob.engines.remote.codec import Malformed, array_length
 from onejob.engines.remote.connection import RequestRefused, open_connection
 from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX, TokenRequest
-from onejob.errors import PartlyDone, StoreRefused, Unavailable
+from onejob.errors import PartlyDone, StoreRefused, TenantRefused, Unavailable
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
 from onejob.manager import server as manager_server

@@ -25,7 +25,7 @@ from onejob.core.submit import StoreKey, Submit
 from onejob.engine import ListFacts
 from onejob.engines import open_engine
 from onejob.engines.batcher import Batcher
-from onejob.errors import StoreRefused, Unavailable, Unknown
+from onejob.errors import StoreRefused, TenantRefused, Unavailable, Unknown
 from onejob.ids import SystemIds
 from onejob.ledger.parse import Submission, build_submit
 from onejob.runtime import Runtime, policies
@@ -445,6 +445,39 @@ async def test_what_holds_in_a_used_ledger_is_not_changed_by_a_process_that_open
         await open_ledger(window=timedelta(seconds=1))
     same = await open_ledger(key_owner="tenant")  # it is so already, whoever has said it
     assert same.runtime.settings == before
+
+
+async def test_an_outage_while_a_ledger_is_opened_is_an_outage(
+    open_ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that is refused stops; one that meets an outage is started again."""
+    silent = await open_ledger()
+    scan = silent.runtime.gate.scan
+    failures: list[Exception] = [Unavailable("the store is away"), Unavailable("it still is")]
+
+    async def fail_twice(query: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await scan(query)
+
+    monkeypatch.setattr(silent.runtime.gate, "scan", fail_twice)
+    said = {"window_ms": 3_600_000}
+    for _ in range(2):
+        with pytest.raises(Unavailable) as raised:
+            await open_settings(silent.runtime.gate, said)
+        assert not isinstance(raised.value, StoreRefused)
+    assert (await open_settings(silent.runtime.gate, said)).settings.window_ms == 3_600_000
+
+
+async def test_a_gate_that_may_not_look_takes_a_ledger_for_used(
+    queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(query: Any) -> Any:
+        raise TenantRefused("this gate key is for tenants a, b")
+
+    monkeypatch.setattr(queue.runtime.gate, "scan", refuse)
+    with pytest.raises(StoreRefused, match="window is 1h here"):
+        await open_settings(queue.runtime.gate, {"window_ms": 3_600_000})
 
 
 async def test_a_change_whose_answer_was_lost_and_that_comes_too_late_again_is_known(

@@ -31,9 +31,8 @@ from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, 
 from onejob.engine import Engine, ListBacklogs, ListInputs
 from onejob.engines.gate import Gate
 from onejob.engines.remote import RemoteEngine
-from onejob.engines.remote.codec import TenantRefused
 from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX
-from onejob.errors import OnejobError, PartlyDone, StoreRefused, Unavailable, Unknown
+from onejob.errors import OnejobError, PartlyDone, StoreRefused, TenantRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.ledger import Ledger
 from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims

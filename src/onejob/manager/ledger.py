@@ -30,7 +30,6 @@ from onejob.engine import CountCommits, Engine, GateSettings, ListFacts, Page, Q
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.codec import (
     Malformed,
-    TenantRefused,
     WireCodec,
     array_length,
     decode_struct,
@@ -63,7 +62,7 @@ from onejob.engines.remote.messages import (
     describe_versions,
 )
 from onejob.engines.remote.url import MANAGERS_MAX
-from onejob.errors import OnejobError, Unavailable, Unknown
+from onejob.errors import OnejobError, TenantRefused, Unavailable, Unknown
 from onejob.ids import SystemIds
 from onejob.ledger.submissions import COMPARED_MAX, find_differences
 from onejob.runtime import READY_POLICY_NAME

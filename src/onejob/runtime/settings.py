@@ -32,7 +32,7 @@ from onejob.core.ledger_settings import (
 )
 from onejob.core.timestamps import format_duration, to_utc
 from onejob.engine import PAGE_MAX, CountLiveKeys, Engine, ListFacts, LiveKeyCount
-from onejob.errors import NotAccepted, OnejobError, StoreRefused, Unavailable, Unknown
+from onejob.errors import OnejobError, StoreRefused, TenantRefused, Unavailable, Unknown
 
 from .policies import change_policy, decode_body, load_policy, try_set_policy
 
@@ -120,12 +120,10 @@ async def _refuse_new_values(engine: Engine, settings: LedgerSettings, new: Said
 
 
 async def _is_used(engine: Engine) -> bool:
-    """True if the ledger has a record: then only an operator says what holds. A gate that may not see all looks used."""
+    """True if the ledger has a record: then only an operator says what holds. To a gate that may not look it is used."""
     try:
         page = await engine.scan(ListFacts(tenant=None, kind=Kind.RECORD, limit=1))
-    except Unavailable as error:
-        if isinstance(error, NotAccepted):
-            raise
+    except TenantRefused:
         return True
     return bool(page.items)
 

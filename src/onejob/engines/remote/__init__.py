@@ -27,10 +27,10 @@ from onejob.core.batch import to_defect
 from onejob.core.command import Command, is_late_arrival
 from onejob.core.replies import AnyReply, Defect
 from onejob.engine import EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
-from onejob.errors import PartlyDone, Unavailable, Unknown
+from onejob.errors import PartlyDone, TenantRefused, Unavailable, Unknown
 from onejob.settings import read_gate_key
 
-from .codec import Result, TenantRefused, WireCodec, decode_page, decode_struct, encode_struct
+from .codec import Result, WireCodec, decode_page, decode_struct, encode_struct
 from .connection import NoAnswer, NotSent, RequestRefused
 from .messages import (
     BODY_BYTES_MAX,

@@ -48,7 +48,7 @@ from onejob.engine import (
     Query,
     ReadyCount,
 )
-from onejob.errors import FactsLocked, Unavailable, Unknown
+from onejob.errors import FactsLocked, TenantRefused, Unavailable, Unknown
 
 from .messages import WIRE_VERSION, NotExecuted, NotUnderstood, OutcomeUnknown
 
@@ -79,10 +79,6 @@ _FACT_TYPES: Final = {kind: fact for fact, kind in KINDS.items()}
 _FAILURES: Final = frozenset((NotExecuted, OutcomeUnknown))
 _ARRAY_LENGTH_BYTES: Final = {0xDC: 2, 0xDD: 4}  # by the first byte (the format of msgpack)
 _encode = msgpack.Encoder().encode
-
-
-class TenantRefused(Unavailable):
-    """The credential may not act for the tenant of a command, or not send this command: nothing was done."""
 
 
 class Malformed(Exception):
