@@ -12,11 +12,13 @@ import pytest
 import onejob
 from onejob.core.identity import record_id
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
+from onejob.engines.postgres import PostgresEngine
 from onejob.errors import Unavailable
 from onejob.runtime import settings as ledger_settings
 from onejob.runtime.settings import change_settings
 from onejob.transaction import InTransaction
 from tests.support.ledger_settings import set_settings
+from tests.support.postgres_server import Server
 from tests.transaction.doors import Door
 
 KEYS = 200
@@ -197,3 +199,37 @@ async def test_threads_that_share_one_inside_prove_the_settings_that_they_used(
         owners = [owner for one in await made for owner in one]
     assert {"user", "tenant"} <= set(owners)
     assert len(await queue.jobs(limit=1000)) == min(len(owners), 1000)
+
+
+async def test_a_ledger_that_a_caller_uses_first_opens_while_the_transaction_lasts(postgres: Server) -> None:
+    """`onejob migrate` stores its first settings, so that the caller holds no lock that openers wait for."""
+    postgres_url = postgres.database()
+    await PostgresEngine.migrate(postgres_url)
+    db = await asyncpg.connect(postgres_url)
+    transaction = db.transaction()
+    try:
+        await transaction.start()
+        made = await InTransaction().asyncpg(db).submit("t", idempotency_key="k")
+        async with onejob.open(postgres_url, sweep=False) as queue:
+            await queue.submit("t", idempotency_key="other")
+            await transaction.commit()
+            assert (await queue.submit("t", idempotency_key="k")).job_id == made.job_id
+    finally:
+        await db.close()
+
+
+async def test_where_a_caller_makes_the_first_settings_an_opener_is_told_to_retry(postgres_url: str) -> None:
+    async with onejob.open(postgres_url, sweep=False):
+        pass
+    db = await asyncpg.connect(postgres_url)
+    await db.execute("DELETE FROM policy")
+    transaction = db.transaction()
+    try:
+        await transaction.start()
+        await InTransaction().asyncpg(db).submit("t", idempotency_key="k")
+        async with asyncio.timeout(20):
+            with pytest.raises(Unavailable):
+                async with onejob.open(postgres_url, sweep=False):
+                    raise AssertionError("it knows no settings")
+    finally:
+        await db.close()

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from onejob.clock import Clock, SystemClock
 from onejob.core.batch import to_defect
 from onejob.core.command import Command, Footprint
+from onejob.core.ledger_settings import FIRST_SETTINGS, SETTINGS_POLICY_ID
 from onejob.core.replies import AnyReply
 from onejob.engine import (
     CountCommits,
@@ -315,10 +316,18 @@ class PostgresEngine(EngineBase):
 
     @classmethod
     async def migrate(cls, url: str) -> tuple[int, int]:
-        """Migrate the schema, whatever the URL says about it; returns its version before and after."""
-        connector = Connector(replace(parse_postgres_url(url), migrate=True), SystemClock().monotonic, LedgerIdentity())
+        """Migrate the schema, whatever the URL says about it; returns its version before and after.
+
+        New tables get their first settings here. A caller's transaction that makes them would lock them until its end, and
+        nobody else could open the ledger.
+        """
+        parsed = replace(parse_postgres_url(url), migrate=True)
+        connector = Connector(parsed, SystemClock().monotonic, LedgerIdentity())
         try:
-            await connector.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            connection = await connector.ensure_connected(asyncio.get_running_loop().time() + OPEN_SECONDS)
+            if connector.migrations_applied:
+                insert = Statements(parsed.schema).insert_settings_sql
+                await connection.execute(insert, SETTINGS_POLICY_ID, FIRST_SETTINGS)
             return known_schema_version() - connector.migrations_applied, known_schema_version()
         finally:
             await connector.aclose()
