@@ -231,9 +231,9 @@ def test_what_is_no_backup_is_not_restored(store: str, copy: str, tmp_path: Path
         backup.restore(copy, foreign)
     with pytest.raises(Invalid, match="the store itself"):
         backup.restore(store, store)
-    os.symlink(store, str(tmp_path / "link.db"))
-    with pytest.raises(Invalid, match="symbolic link"):
-        backup.restore(copy, str(tmp_path / "link.db"))
+    os.symlink(str(tmp_path / "missing.db"), str(tmp_path / "lost.db"))
+    with pytest.raises(Unavailable, match="symbolic link"):
+        backup.restore(copy, str(tmp_path / "lost.db"))
     assert fill(store, 0, 1) == ["replayed"]
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,30 @@ async def test_a_file_without_the_note_of_its_commits_is_served_and_noted(path: 
     shutil.copy(path + ".older", path)
     with pytest.raises(StoreRefused, match="lacks its last 1 acknowledged commits"):
         await SqliteEngine.open(path, clock=FakeClock())
+
+
+@pytest.mark.parametrize("replaced_by", ["an older copy", "another ledger", "another program's file"])
+async def test_a_file_that_is_refused_stays_as_it_was(path: str, replaced_by: str) -> None:
+    """Its journal mode, too: a copy of `onejob backup` has no journal."""
+    await submit_and_close(path, "a")
+    if replaced_by == "an older copy":
+        back_up(path, path + ".copy")
+    elif replaced_by == "another ledger":
+        await submit_and_close(path + ".other", "a")
+        back_up(path + ".other", path + ".copy")
+    else:
+        with RawConnection(path + ".copy") as db:
+            db.execute("CREATE TABLE shop (id)")
+    await submit_and_close(path, "b")
+    shutil.copy(path + ".copy", path)
+    for suffix in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.remove(path + suffix)
+    content, noted = read_content(path), read_content(path + "-turn")
+    with pytest.raises(StoreRefused, match=r"lacks its last 1|holds another ledger|another program's database"):
+        await SqliteEngine.open(path, clock=FakeClock())
+    assert (read_content(path), read_content(path + "-turn")) == (content, noted)
+    assert not exists(path + "-wal")
 
 
 async def test_a_file_may_replace_a_store_that_has_acknowledged_nothing(path: str) -> None:

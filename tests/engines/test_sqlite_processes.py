@@ -1,12 +1,16 @@
 """Several processes on one file: one job per key, and no process starves."""
 
+import fcntl
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from random import Random
 from threading import Event, Thread
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -55,6 +59,28 @@ from onejob.engines.sqlite import FairFileLock
 with FairFileLock(sys.argv[1], timeout=30).acquire():
     print("locked", flush=True)
     time.sleep(60)
+"""
+
+# Takes the lock again and again, and notes if another process is inside.
+WRITER = """
+import fcntl, os, sys
+from onejob.engines.sqlite import FairFileLock
+from onejob.errors import Unavailable
+lock = FairFileLock(sys.argv[1], timeout=1)
+inside = os.open(sys.argv[1] + ".inside", os.O_RDWR | os.O_CREAT)
+turns = os.open(sys.argv[1] + ".turns", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+print("ready", flush=True)
+while True:
+    try:
+        with lock.acquire():
+            try:
+                fcntl.flock(inside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.write(turns, b"alone ")
+            except BlockingIOError:
+                os.write(turns, b"overlap ")
+            fcntl.flock(inside, fcntl.LOCK_UN)
+    except Unavailable:
+        pass
 """
 
 # `python -O` strips assertions: no write may depend on one.
@@ -151,7 +177,17 @@ def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_reported(tm
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"locked\n"
-            with pytest.raises(Unavailable, match="see whether it hangs"), lock.acquire():
+            with (
+                pytest.raises(
+                    Unavailable,
+                    match=rf"process {holder.pid} has held .*{path}.* nothing was done; see whether it hangs",
+                ),
+                lock.acquire(),
+            ):
+                raise AssertionError("two processes have the lock")
+            os.kill(holder.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+            with pytest.raises(Unavailable, match=rf"which is stopped.*kill -CONT {holder.pid}"), lock.acquire():
                 raise AssertionError("two processes have the lock")
         finally:
             holder.kill()
@@ -161,12 +197,100 @@ def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_reported(tm
         lock.close()
 
 
+def test_a_process_that_was_stopped_in_the_queue_stops_no_other(tmp_path: Path) -> None:
+    path = str(tmp_path / "onejob.db")
+    lock, other = FairFileLock(path, timeout=30), FairFileLock(path, timeout=30)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE) as waiter:
+        try:
+            with lock.acquire():
+                wait_until_queued(path)
+                os.kill(waiter.pid, signal.SIGSTOP)
+                os.waitid(os.P_PID, waiter.pid, os.WSTOPPED)
+            begin = monotonic()
+            for _ in range(10):  # only the first of each waits for the queue
+                for writer in (lock, other):
+                    with writer.acquire():
+                        assert not can_lock(path + "-turn"), "two processes have the lock"
+            assert monotonic() - begin < 25
+            os.kill(waiter.pid, signal.SIGCONT)
+            assert waiter.stdout is not None
+            assert waiter.stdout.readline() == b"locked\n"
+            assert not can_lock(path + "-turn")
+            assert can_lock(path + "-next")
+        finally:
+            waiter.kill()
+        waiter.wait()
+        with lock.acquire():
+            pass
+        lock.close()
+        other.close()
+
+
+def test_processes_that_are_stopped_and_killed_at_any_moment_never_hold_the_lock_together(tmp_path: Path) -> None:
+    """Each holder notes its turn in a file and looks whether anybody else is in it."""
+    path, random = str(tmp_path / "onejob.db"), Random(7)
+    writers = [start_writer(path) for _ in range(PROCESSES)]
+    stopped: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(60):
+            sleep(random.uniform(0, 0.03))
+            victim = random.choice(writers)
+            match random.randrange(4):
+                case 0:
+                    writers.remove(victim)
+                    stopped = [writer for writer in stopped if writer is not victim]
+                    end_writer(victim)
+                    writers.append(start_writer(path))
+                case 1 if len(stopped) < 2 and victim not in stopped:
+                    victim.send_signal(signal.SIGSTOP)
+                    stopped.append(victim)
+                case _ if stopped:
+                    stopped.pop(0).send_signal(signal.SIGCONT)
+        for writer in stopped:
+            writer.send_signal(signal.SIGCONT)
+        lock = FairFileLock(path, timeout=30)
+        with lock.acquire():
+            turns = Path(path + ".turns").read_text(encoding="ascii").split()
+        lock.close()
+        assert "overlap" not in turns
+        assert len(turns) > 100
+    finally:
+        for writer in writers:
+            end_writer(writer)
+
+
 def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
     output = subprocess.check_output([sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True)
     line = (
         "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     )
     assert output.splitlines() == [line, line]
+
+
+def wait_until_queued(path: str) -> None:
+    while can_lock(path + "-next"):
+        sleep(0.01)
+
+
+def can_lock(path: str) -> bool:
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def start_writer(path: str) -> "subprocess.Popen[str]":
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
+def end_writer(writer: "subprocess.Popen[str]") -> None:
+    with writer:
+        writer.kill()
 
 
 def race(path: str) -> list[Any]:

@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 _LOCK_POLL_SECONDS_FIRST = 0.0002
 _LOCK_POLL_SECONDS_MAX = 0.002
+_QUEUE_SHARE_MAX = 0.2  # of the timeout: how long a queue that does not move is waited for
+_STUCK_QUEUE_SECONDS = 0.02  # the same after that: ten looks of a process that is there
 _BUSY_SECONDS_MIN = 0.1
 _SELECT = {kind: f"SELECT {', '.join(columns(kind))} FROM {TABLES[kind]} WHERE id IN " for kind in Kind}
 _SELECT_ONE = {kind: sql + "(?)" for kind, sql in _SELECT.items()}
@@ -67,7 +69,6 @@ _ROWS_MAX = 64
 _ROWS_STEP = 8
 _COMMAND_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError)
 _READ_NOW_MAX = 256
-_NO_LEDGER = schema.LedgerState("", 0)
 # While the writer has a batch of new facts, without the GIL, the event loop decides another one. Two batches need two syncs, so
 # that pays only for large batches, and only while the writer computes rather than waits for the disk or a processor.
 WRITE_LANES = 2
@@ -85,7 +86,8 @@ class SqliteEngine(EngineBase):
     """
 
     def __init__(self, path: str, clock: Clock, synchronous: str) -> None:
-        self._path = os.path.abspath(path)  # the working directory may change
+        self._name = os.path.abspath(path)  # the working directory may change
+        self._path = schema.resolve_path(path)
         self._clock = clock
         self._synchronous = synchronous
         self._writer = WorkerThread("onejob-writer")
@@ -96,7 +98,7 @@ class SqliteEngine(EngineBase):
         self._read_now_store: SqliteStore | None = None  # opened by the reader, used on the loop
         self._write_file: FileIdentity | None = None  # kept after a failure, to compare it with what is there later
         self._read_file: FileIdentity | None = None
-        self._ledger = _NO_LEDGER  # as this process has last seen it
+        self._ledger = schema.NO_LEDGER  # as this process has last seen it
         self.info = _describe(self._ledger)
         self._now: Callable[[], int] = clock.wall_ms  # until the file is open
         self._fast_path_pause = 0
@@ -220,10 +222,11 @@ class SqliteEngine(EngineBase):
 
     def _open_writer(self) -> "SqliteStore":
         # A file that was there and is gone took acknowledged answers with it: only an operator may make a new one.
+        schema.refuse_lost_target(self._name)
         schema.prepare_file(self._path, create=self._write_file is None)
         if self._write_file is not None and self._write_file.is_truncated():
             raise StoreRefused(f"{self._path} was truncated: answers in it are lost; restore it from a backup")
-        file = FileIdentity(self._path)  # before it is opened: a restore may replace it meanwhile
+        file = FileIdentity(self._path, self._name)  # before it is opened: a restore may replace it meanwhile
         db = schema.connect(self._path, synchronous=self._synchronous, cache_kib=schema.WRITER_CACHE_KIB)
         try:
             if self._write_lock is None:
@@ -231,6 +234,7 @@ class SqliteEngine(EngineBase):
             with self._write_lock.acquire() as seconds_left:
                 db.set_busy_timeout(int(seconds_left * 1000))
                 file.check_not_replaced()  # shorter it may be: SQLite undoes what a process that died had begun
+                schema.refuse_unusable(db, self._path, self._ledger)  # before anything in it is changed
                 schema.migrate(db, self._path)
                 schema.rewrite_journal(db, self._path)
                 schema.check_not_truncated(db, self._path)
@@ -250,9 +254,7 @@ class SqliteEngine(EngineBase):
     def _load_ledger(self, db: apsw.Connection, lock: "FairFileLock") -> schema.LedgerState:
         """The ledger in the file, which must be the one that this process has served so far."""
         mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
-        if self._ledger.id:
-            schema.refuse_other_ledger(self._path, ledger, self._ledger)
-        schema.refuse_loss(self._path, mark, ledger)
+        schema.refuse_wrong_ledger(self._path, mark, ledger, self._ledger)
         if mark != ledger:
             lock.write_note(schema.encode_mark(ledger))
         return ledger
@@ -260,7 +262,7 @@ class SqliteEngine(EngineBase):
     def _checked_reader(self) -> "SqliteStore":
         if self._read_store is None:
             known = self._ledger  # before the file is read: the writer goes on
-            file = FileIdentity(self._path)
+            file = FileIdentity(self._path, self._name)
             db = schema.connect(self._path)
             try:
                 schema.refuse_other_ledger(self._path, schema.read_ledger(db), known)
@@ -380,11 +382,14 @@ class WriteLanePolicy:
 
 
 class FileIdentity:
-    """The file behind a connection: SQLite itself would go on with one that was unlinked, replaced or emptied."""
+    """The file behind a connection: SQLite itself would go on with one that was unlinked, replaced or emptied.
 
-    def __init__(self, path: str) -> None:
+    It is looked at by the name that was given, so that a symbolic link that names another file by now is noticed.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
         status = os.stat(path)
-        self._path = path
+        self._name = name
         self._id = status.st_dev, status.st_ino
         self._bytes = status.st_size
 
@@ -396,7 +401,7 @@ class FileIdentity:
             raise FileNotFoundError("it was emptied or truncated")
 
     def check_not_replaced(self) -> None:
-        status = os.stat(self._path)
+        status = os.stat(self._name)
         if (status.st_dev, status.st_ino) != self._id:
             raise FileNotFoundError("it was moved, replaced or removed")
         self._bytes = status.st_size
@@ -407,7 +412,7 @@ class FileIdentity:
             self.check()
         except FileNotFoundError:
             with suppress(OSError):
-                status = os.stat(self._path)
+                status = os.stat(self._name)
                 return (status.st_dev, status.st_ino) == self._id
         return False
 
@@ -632,21 +637,27 @@ class FairFileLock:
     SQLite's busy handler polls, so a busy process starves the others. Here a process locks the queue file, then the
     lock file, and unlocks the queue file only when it has both: a process that has just written must queue behind the one
     that waits. The kernel releases both locks when a process dies. The holder may leave a note in the lock file.
+
+    Only the lock file keeps others from writing. A process that was stopped while it waits must not: if the queue does not
+    move for a second, the lock file is locked directly as soon as it is free. While that lasts, a process that has just
+    written gives a live one at the head of the queue time to be next.
     """
 
     def __init__(self, path: str, *, timeout: float) -> None:
+        self._path = path
         self._timeout = timeout
+        self._queue_seconds_max = timeout * _QUEUE_SHARE_MAX
+        self._queue_seconds = self._queue_seconds_max  # how long the queue is waited for
         self._queue_fd = _open_lock_file(path + "-next")
         self._lock_fd = _open_lock_file(path + schema.LOCK_FILE_SUFFIX)
 
     @contextmanager
     def acquire(self) -> Iterator[float]:
-        """Yields what is left of the timeout, for the lock of SQLite: the holder may have waited for it in vain."""
+        """Yields the remaining seconds, to be used as SQLite's busy timeout."""
         clock = SystemClock()
         until = clock.monotonic() + self._timeout
-        self._lock(self._queue_fd, until)
         try:
-            self._lock(self._lock_fd, until)
+            self._lock(clock, until)
         finally:
             fcntl.flock(self._queue_fd, fcntl.LOCK_UN)
         try:
@@ -668,18 +679,26 @@ class FairFileLock:
         os.close(self._queue_fd)
         os.close(self._lock_fd)
 
-    def _lock(self, file: int, until: float) -> None:
-        if _try_lock(file):
+    def _lock(self, clock: SystemClock, until: float) -> None:
+        is_next = _try_lock(self._queue_fd)
+        if is_next and _try_lock(self._lock_fd):
+            self._queue_seconds = self._queue_seconds_max
             return
-        clock = SystemClock()
+        direct_at = until - self._timeout + self._queue_seconds
         backoff = Backoff(_LOCK_POLL_SECONDS_FIRST, _LOCK_POLL_SECONDS_MAX)
-        while not _try_lock(file):
+        while not ((is_next or clock.monotonic() >= direct_at) and _try_lock(self._lock_fd)):
             if clock.monotonic() > until:
-                raise Unavailable(
-                    f"another process has held the write lock for {self._timeout:.0f} s; "
-                    "see whether it hangs, then retry"
-                )
+                raise Unavailable(self._describe_timeout())
             clock.sleep(next(backoff))
+            is_next = is_next or _try_lock(self._queue_fd)
+        self._queue_seconds = self._queue_seconds_max if is_next else _STUCK_QUEUE_SECONDS
+
+    def _describe_timeout(self) -> str:
+        holder = schema.find_lock_holder(self._path + schema.LOCK_FILE_SUFFIX)
+        return (
+            f"{holder or 'another process'} has held the write lock of {self._path} for {self._timeout:.0f} s: nothing was done; "
+            f"{holder.advice if holder else 'see whether it hangs'}, then retry"
+        )
 
 
 def _open_lock_file(path: str) -> int:

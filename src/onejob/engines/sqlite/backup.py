@@ -85,9 +85,10 @@ class LossResult(Struct, frozen=True):
 
 def back_up(source: str, target: str, *, force: bool = False, on_progress: OnProgress | None = None) -> StoreSummary:
     """Copy a store, which others may be writing, to a new file; with `force` in the place of an older copy."""
-    source, target = os.path.abspath(source), os.path.abspath(target)
+    source, target = schema.resolve_path(source), os.path.abspath(target)
     if not os.path.exists(source):
         raise Invalid("engine", f"there is no store at {source}; name another with --engine")
+    schema.refuse_hard_links(source)
     schema.refuse_interrupted_restore(source)
     schema.refuse_emptied(source)
     _check_target(source, target, force=force)
@@ -103,7 +104,7 @@ def back_up(source: str, target: str, *, force: bool = False, on_progress: OnPro
 
 def verify_copy(path: str) -> StoreSummary:
     """Read a copy that nobody writes: every checksum, every index, its ledger. Raises StoreRefused if anything is wrong."""
-    path = os.path.abspath(path)
+    path = schema.resolve_path(path)
     if _bytes_of(path + "-wal"):
         raise StoreRefused(
             f"{path} has a journal beside it: it is a store, or a part of one; name a file of `onejob backup`"
@@ -131,11 +132,11 @@ def restore(backup: str, target: str) -> RestoreResult:
 
     The replaced files are moved aside. Not for a process that has the store open itself: it would lose its own locks.
     """
-    backup, target = os.path.abspath(backup), os.path.abspath(target)
+    schema.refuse_lost_target(target)
+    backup, target = os.path.abspath(backup), schema.resolve_path(target)
     if not os.path.exists(backup):
         raise Invalid("file", f"there is no file {backup}; name one that `onejob backup` made")
-    if os.path.islink(target):  # its journal is beside the file that it points at
-        raise Invalid("engine", f"{target} is a symbolic link; name the file that it points at with --engine")
+    schema.refuse_hard_links(target)
     if os.path.exists(target) and os.path.samefile(backup, target):
         raise Invalid("file", f"{backup} is the store itself; name a backup of it")
     expected = verify_copy(backup)
@@ -158,7 +159,9 @@ def accept_loss(target: str, *, force: bool = False) -> LossResult:
 
     With `force` also if nothing is known to be missing: an older folder may have been put back as a whole.
     """
-    target = os.path.abspath(target)
+    schema.refuse_lost_target(target)
+    target = schema.resolve_path(target)
+    schema.refuse_hard_links(target)
     schema.refuse_interrupted_restore(target)
     schema.refuse_emptied(target)
     if not os.path.exists(target):

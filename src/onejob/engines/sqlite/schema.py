@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -31,6 +32,7 @@ CHECKSUM_BYTES = 8
 _REWRITE_BYTES = 1 << 20
 LOCK_FILE_SUFFIX = "-turn"
 RESTORE_NOTE_SUFFIX = "-restore"
+_LOCKS = Path("/proc/locks")
 _MARK = re.compile(rb"([0-9a-f]{32}) ([0-9]{20})\n")
 _MARK_BYTES = 54
 _HOW_TO_SERVE_AGAIN = (
@@ -45,6 +47,14 @@ class LedgerState(Struct, frozen=True):
 
     id: str
     generation: int
+
+
+NO_LEDGER = LedgerState("", 0)
+
+
+def resolve_path(path: str) -> str:
+    """The file that a path names: the journal and the locks are beside it, whichever symbolic link leads to it."""
+    return os.path.realpath(path)
 
 
 def connect(path: str, *, synchronous: str = "FULL", cache_kib: int = _CACHE_KIB) -> apsw.Connection:
@@ -113,12 +123,32 @@ def _rewrite_file(file: int) -> None:
     os.fsync(file)
 
 
+def refuse_lost_target(name: str) -> None:
+    """Refuse a symbolic link to a missing file: its disk may not be mounted, and a new store would know no key."""
+    if os.path.islink(name) and not os.path.exists(name):
+        target = os.path.realpath(name)
+        raise Unavailable(
+            f"{name} is a symbolic link to {target}, which is missing: nothing was done; mount its disk, or name {target} itself "
+            "to create a store there"
+        )
+
+
+def refuse_hard_links(path: str) -> None:
+    """Refuse a file with several names: a process that opens another one has another journal, and neither sees all keys."""
+    if os.path.isfile(path) and (names := os.stat(path).st_nlink) > 1:
+        raise StoreRefused(
+            f"{path} has {names} names (hard links), so that processes could use it with different journals and lose keys; "
+            f"remove the others (`find DIRECTORY -samefile {path}` lists them), or replace them by copies"
+        )
+
+
 def prepare_file(path: str, *, create: bool) -> None:
     """Create a missing file with mode 0600; refuse one that was emptied or removed."""
     if not create and not _file_bytes(path) and not _file_bytes(path + "-wal"):
         raise StoreRefused(f"{path} is empty or missing, but was not: the answers in it are lost; restore it")
     refuse_interrupted_restore(path)
     refuse_emptied(path)
+    refuse_hard_links(path)
     # An existing file is not opened here: closing any descriptor of it drops the locks SQLite holds in this process.
     if not os.path.exists(path):
         with suppress(FileExistsError):
@@ -159,9 +189,19 @@ def _refuse_lost_ledger(path: str, state: str) -> None:
         )
 
 
+def refuse_unusable(db: apsw.Connection, path: str, known: LedgerState) -> None:
+    """Refuse, without changing it, a file that is not the ledger which is served here, with everything it has answered."""
+    refuse_other_application(db, path)
+    _refuse_prerelease(db, path)
+    refuse_newer(db)
+    refuse_blank(db, path)
+    if _fetch_value(db, "PRAGMA user_version"):
+        check_not_truncated(db, path)
+        refuse_wrong_ledger(path, read_mark(path), read_ledger(db), known)
+
+
 def migrate(db: apsw.Connection, path: str) -> None:
     """Apply all missing migrations in one transaction."""
-    refuse_other_application(db, path)  # before its journal mode is changed
     if _fetch_value(db, "PRAGMA journal_mode = WAL") != "wal":
         raise StoreRefused(f"{path} cannot be set to WAL mode here; use a local disk")
     steps = load_migrations(__package__)
@@ -190,6 +230,13 @@ def read_ledger(db: apsw.Connection) -> LedgerState:
     if len(rows) != 1:
         raise StoreRefused(f"{db.filename} is damaged (it has no ledger id); restore it from a backup")
     return LedgerState(*rows[0])
+
+
+def refuse_wrong_ledger(path: str, mark: LedgerState | None, found: LedgerState, known: LedgerState) -> None:
+    """Raise unless it is the ledger that was served here, by this process (`known`) and by others (`mark`)."""
+    if known != NO_LEDGER:
+        refuse_other_ledger(path, found, known)
+    refuse_loss(path, mark, found)
 
 
 def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> None:
@@ -346,8 +393,10 @@ class SqliteDiagnostics(Struct, frozen=True):
 
 def diagnose(path: str) -> SqliteDiagnostics:
     """Examine an existing file without changing it; raises StoreRefused if it cannot be read."""
+    path = resolve_path(path)
     refuse_interrupted_restore(path)
     refuse_emptied(path)
+    refuse_hard_links(path)
     try:
         db = connect(path)
         is_healthy = False
@@ -397,6 +446,40 @@ def read_schema_version(path: str) -> int:
     return diagnose(path).schema_version if os.path.exists(path) else 0
 
 
+class LockHolder(Struct, frozen=True):
+    pid: int
+    is_stopped: bool
+
+    def __str__(self) -> str:
+        return f"process {self.pid}{', which is stopped,' if self.is_stopped else ''}"
+
+    @property
+    def advice(self) -> str:
+        return f"continue it (`kill -CONT {self.pid}`) or end it" if self.is_stopped else "see whether it hangs"
+
+
+def find_lock_holder(path: str) -> LockHolder | None:
+    """Another process that keeps others from writing a file; None where the kernel does not tell."""
+    with suppress(OSError):
+        status = os.stat(path)
+        file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for line in _LOCKS.read_text(encoding="ascii").splitlines():
+            match line.split():
+                case [_, "FLOCK" | "POSIX", _, "WRITE", pid, found, *_] if found == file and int(pid) not in (
+                    0,
+                    os.getpid(),
+                ):
+                    return LockHolder(int(pid), _is_stopped(pid))
+    return None
+
+
+def _is_stopped(pid: str) -> bool:
+    with suppress(OSError, IndexError):
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return status.rpartition(")")[2].split()[0] in ("T", "t")  # by a signal, or by a debugger
+    return False
+
+
 def _file_bytes(path: str) -> int:
     try:
         return os.stat(path).st_size
@@ -416,9 +499,9 @@ def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
         case apsw.FullError():
             return Unavailable(f"the disk of {path} is full: nothing was done; free some space, then retry")
         case apsw.BusyError() | apsw.LockedError():
-            return Unavailable(
-                f"{path} is locked by another program: nothing was done; end its transaction, then retry"
-            )
+            holder = find_lock_holder(path + "-shm") or find_lock_holder(path)
+            name = f"another program ({holder})" if holder else "another program"
+            return Unavailable(f"{path} is locked by {name}: nothing was done; end its transaction, then retry")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | PermissionError():
             return Unavailable(f"{path} cannot be written ({error}): nothing was done; fix its permissions, then retry")
     return Unavailable(f"{path} cannot be used ({error}): nothing was done; fix it, then retry")

@@ -187,6 +187,7 @@ def check_engine(url: str) -> Iterator[Finding]:
 
 
 def check_sqlite_store(file: Path) -> Iterator[Finding]:
+    file = file.resolve() if file.is_symlink() else file  # its journal is beside the file that the link leads to
     findings = list(check_folder(file.absolute().parent))
     yield from findings
     if not none_failed(findings):
