@@ -147,8 +147,10 @@ def encode_and_canonicalize(value: object) -> tuple[bytes, bytes]:
 
     Equivalence: test_encoding_and_canonicalizing_at_once_equals_both_steps.
     """
+    buffer = bytearray()
     try:
-        text = encode_safely(_PLAIN_ENCODER, value)
+        _PLAIN_ENCODER.encode_into(value, buffer)  # as `encode_safely`, without the call
+        text = bytes(buffer)
         if len(text) < _PLAIN_BYTES_MAX and text.isascii():
             plain = _decode_within_limits(text, _CANONICAL_DECODER)
             if plain == value:  # see encode_input

@@ -101,6 +101,7 @@ class _PartOfCall(Pending):
 
     def __init__(self, command: Command[Any], call: _ResultsOfCall, index: int) -> None:
         self.command = command
+        self.on_reply = None
         self.call = call
         self.index = index
 
@@ -250,7 +251,7 @@ class Batcher:
         self._updates = CommandQueue(queue_max, info.update_lanes) if info.update_lanes else self._writes
         self._reads = CommandQueue(queue_max)
         self._coalesce = coalesce
-        self._commit_listeners: list[OnCommit] = []
+        self._commit_listeners: list[tuple[frozenset[type[Any]], OnCommit]] = []
         self._detached_tasks: set[asyncio.Task[None]] = set()  # their callers got a timeout error, the batches go on
         self._closed = False
         self.last_error: Exception | None = None  # of the last batch of writes; None: it succeeded
@@ -301,9 +302,9 @@ class Batcher:
     def subscribe(self, on_settled: OnSettled, /) -> None:
         self._engine.subscribe(on_settled)
 
-    def add_commit_listener(self, listener: OnCommit) -> None:
-        """Call back with the replies of every batch of writes."""
-        self._commit_listeners.append(listener)
+    def add_commit_listener(self, listener: OnCommit, reply_types: Iterable[type[Any]] = ()) -> None:
+        """Call back with the replies of every batch of writes, or of those with a reply of one of these types."""
+        self._commit_listeners.append((frozenset(reply_types), listener))
 
     def queue_stats(self) -> dict[str, QueueStats]:
         writes = self._writes.stats()
@@ -349,8 +350,9 @@ class Batcher:
             if len(results) != len(entries):
                 raise ValueError(f"{len(results)} replies to {len(entries)} commands")
             if not is_read:
-                for listener in self._commit_listeners:
-                    listener(results)
+                for reply_types, listener in self._commit_listeners:
+                    if not reply_types or not reply_types.isdisjoint(map(type, results)):
+                        listener(results)
         except Exception as error:  # noqa: BLE001 - every caller gets it
             results = error
         if batch.timed_out:
@@ -365,14 +367,16 @@ class Batcher:
         have committed, so its outcome stays unknown.
         """
         on_timeout = partial(self._on_timeout, batch)
+        results: Sequence[Result]
         for attempt in range(UNKNOWN_ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(_RETRY_PAUSE_SECONDS * attempt)
             try:
-                replies = await self._engine.execute(commands, on_timeout=on_timeout)
-                return _keep_unknown(replies, batch.unknown_error)
+                results = await self._engine.execute(commands, on_timeout=on_timeout)
+                return results if batch.unknown_error is None else _keep_unknown(results, batch.unknown_error)
             except PartlyDone as error:
-                return _keep_unknown(error.results, batch.unknown_error)
+                results = error.results
+                return results if batch.unknown_error is None else _keep_unknown(results, batch.unknown_error)
             except Unknown as error:
                 batch.unknown_error = error
                 if batch.timed_out:
@@ -400,7 +404,7 @@ class Batcher:
             self.last_error = error
         if error is not None and asyncio.get_running_loop().time() - batch.started_at >= STALL_SECONDS:
             refused = queue.drain()
-            _complete_all(refused, [_not_accepted_error("cut off from its store") for _ in refused])
+            complete_all(refused, [_not_accepted_error("cut off from its store") for _ in refused])
         # The next batch is sent before the callers of this one go on.
         queue.running.discard(batch.task)
         if queue is self._writes:
@@ -409,7 +413,7 @@ class Batcher:
             self._start_batch(queue)
         if isinstance(results, Exception):
             results = [_to_engine_error(results) for _ in batch.entries]
-        _complete_all(batch.entries, results)
+        complete_all(batch.entries, results)
 
 
 class _Batch:
@@ -463,13 +467,11 @@ def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyRep
     raise Unknown("part of the batch failed; retry all of it with the same keys") from failures[0]
 
 
-def _keep_unknown(results: Sequence[Result], unknown: Unknown | None) -> Sequence[Result]:
+def _keep_unknown(results: Sequence[Result], unknown: Unknown) -> Sequence[Result]:
     """A command that was not executed in a repeated attempt is as unknown as it was after the attempt before.
 
     So is one that was refused for a limit or a gap: a copy of it may be under way, and be admitted later.
     """
-    if unknown is None:
-        return results
     return [_to_engine_error(unknown) if _is_undecided(result) else result for result in results]
 
 
@@ -479,11 +481,14 @@ def _is_undecided(result: Result) -> bool:
     return is_temporary_refusal(result)
 
 
-def _complete_all(entries: Iterable[Pending], results: Iterable[Result]) -> None:
+def complete_all(entries: Iterable[Pending], results: Iterable[Result]) -> None:
     """One whose callback fails does not keep the others from theirs."""
     for pending, result in zip(entries, results, strict=True):
         try:
-            pending.complete(result)
+            if pending.on_reply is not None:  # as `complete`, without its call
+                pending.on_reply(pending, result)
+            else:
+                pending.complete(result)
         except Exception:
             log.exception("the reply callback of %s failed", type(pending.command).__name__)
 

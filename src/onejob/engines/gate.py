@@ -53,7 +53,17 @@ from onejob.engine import EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.errors import Unavailable, Unknown
 from onejob.settings import IdempotencyConfig
 
-from .batcher import Batcher, OnCommit, Pending, QueueStats, ReplyFuture, Result, collect_results, replies_or_raise
+from .batcher import (
+    Batcher,
+    OnCommit,
+    Pending,
+    QueueStats,
+    ReplyFuture,
+    Result,
+    collect_results,
+    complete_all,
+    replies_or_raise,
+)
 
 # Tenant, record id, fingerprint and user: submissions that agree in all of these may share a reply. A plain tuple, because
 # one is made for every submission.
@@ -124,6 +134,8 @@ class GateIdempotencyCache:
 
     def recall(self, command: SubmissionCommand) -> Created | Replayed | Rejected | None:
         """The settled reply to this very submission. A mismatch is for the engine to decide."""
+        if command.record_id not in self._receipts:
+            return None
         known = self._find_receipt(command)
         return None if known is None else known.reply_to(command)
 
@@ -375,7 +387,7 @@ class Gate:
         )
         # What is done with a command before it is sent; all others are sent as they are.
         self._senders: dict[type[Any], Callable[[Any, ReplyFuture], None]] = {
-            Submit: self._send_submit,
+            Submit: self._submit,
             Reserve: self._reserve,
             Renew: self._send_renew,
             LookUpPolicy: self._send_lookup,
@@ -419,17 +431,18 @@ class Gate:
     ) -> AnyReply | BaseException:
         """`execute_each` for a single command."""
         result: AnyReply | BaseException
+        future: ReplyFuture = asyncio.get_running_loop().create_future()
         try:
-            result = await self._dispatch(command)
+            send = self._senders.get(type(command)) or self._send
+            send(command, future)
+            result = await future
         except Exception as error:  # noqa: BLE001 - it is the result
             result = error
-        if (
-            type(result) in _PENDING_RESULTS
-            and isinstance(command, SubmissionCommand)
-            and self._config.wait_for_pending
-        ):
-            result = await self._wait_while_pending(command, result, on_resend)
-        if isinstance(command, (SubmissionCommand, SubmitSequence)):
+        if isinstance(command, SubmissionCommand):
+            if type(result) in _PENDING_RESULTS and self._config.wait_for_pending:
+                result = await self._wait_while_pending(command, result, on_resend)
+            self._count_outcome(command, result)
+        elif isinstance(command, SubmitSequence):
             self._count_outcome(command, result)
         return result
 
@@ -471,8 +484,8 @@ class Gate:
     def subscribe(self, on_settled: OnSettled, /) -> None:
         self._batcher.subscribe(on_settled)
 
-    def add_commit_listener(self, listener: OnCommit) -> None:
-        self._batcher.add_commit_listener(listener)
+    def add_commit_listener(self, listener: OnCommit, reply_types: Iterable[type[Any]] = ()) -> None:
+        self._batcher.add_commit_listener(listener, reply_types)
 
     def release_waiters(self) -> None:
         """From now on no caller waits for another caller's submission; those that do get in-progress."""
@@ -502,18 +515,12 @@ class Gate:
 
     def _dispatch(self, command: Command[Any]) -> ReplyFuture:
         future: ReplyFuture = asyncio.get_running_loop().create_future()
-        send = self._senders.get(type(command))
-        if send is None:
-            self._batcher.enqueue(Pending(command, future))
-        else:
-            send(command, future)
+        send = self._senders.get(type(command)) or self._send
+        send(command, future)
         return future
 
-    def _send_submit(self, submit: Submit, future: ReplyFuture) -> None:
-        if submit.record_id:
-            self._submit(submit, future)
-        else:
-            self._batcher.enqueue(Pending(submit, future))
+    def _send(self, command: Command[Any], future: ReplyFuture) -> None:
+        self._batcher.enqueue(Pending(command, future))
 
     def _send_renew(self, renew: Renew, future: ReplyFuture) -> None:
         self._batcher.enqueue(Pending(renew, future, self._on_lease_reply, self._monotonic()))
@@ -522,17 +529,13 @@ class Gate:
         self._reads.enqueue(Pending(lookup, future))
 
     def _submit(self, submit: Submit, future: ReplyFuture) -> None:
+        if not submit.record_id:
+            self._send(submit, future)
+            return
         known = self.cache.recall(submit)
         # What is remembered of a key without a job does not answer a submission that wants one: the engine decides.
         if known is not None and not is_replay_without_job(known):
-            # A submission may always get its own "created" again.
-            precondition = None if type(known) is Created else submit.precondition
-            if precondition is None:
-                self._replay(submit, known, future)
-            elif may_change(known):
-                self._replay_verified(submit, known, precondition, future)
-            else:
-                self._verify_precondition(submit, precondition, future)
+            self._replay(submit, known, future)
             return
         key = (submit.tenant, submit.record_id, submit.fingerprint, submit.user)
         if self._pending_waiters.waiters and self._config.wait_for_pending and self._pending_waiters.is_awaited(key):
@@ -579,22 +582,25 @@ class Gate:
         self._batcher.enqueue(pending)
 
     def _on_submit_reply(self, pending: Pending, result: Result) -> None:
-        self._remember_settled(pending, result)
-        pending.resolve(result)
-
-    def _remember_settled(self, pending: Pending, result: Result) -> None:
         if isinstance(result, (Created, Replayed, Rejected)):
             assert isinstance(pending.command, SubmissionCommand)
             self.cache.remember(pending.command, result, pending.sent_at)
+        pending.resolve(result)
 
     def _replay(self, submit: Submit, known: Created | Replayed | Rejected, future: ReplyFuture) -> None:
         """Answer from memory what cannot change any more; otherwise read the state of the job first."""
-        if not may_change(known):
-            future.set_result(known)
-            return
-        assert known.job is not None
-        lookup = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
-        self._reads.enqueue(Pending(lookup, future, partial(self._on_job_read, submit, known)))
+        # A submission may always get its own "created" again.
+        precondition = None if type(known) is Created else submit.precondition
+        if isinstance(known, Rejected) or known.job is None or known.job.state in IMMUTABLE_STATES:
+            if precondition is None:
+                future.set_result(known)
+            else:
+                self._verify_precondition(submit, precondition, future)
+        elif precondition is None:
+            lookup = LookUpJob(tenant=submit.tenant, job_id=known.job.id)
+            self._reads.enqueue(Pending(lookup, future, partial(self._on_job_read, submit, known)))
+        else:
+            self._replay_verified(submit, known, precondition, future)
 
     def _replay_verified(
         self, submit: Submit, known: Created | Replayed, precondition: Precondition, future: ReplyFuture
@@ -660,7 +666,7 @@ class Gate:
             if isinstance(result, Refused):
                 self.cache.note_settled(command.record_id)
         elif not command.job_id and is_replay_without_job(result) and len(result.receipt) <= CACHED_RECEIPT_BYTES_MAX:
-            self._remember_settled(pending, result)
+            self.cache.remember(command, result, pending.sent_at)
         pending.resolve(result)
 
     def _change_key(self, command: Settle | Forget | Purge, future: ReplyFuture) -> None:
@@ -764,11 +770,6 @@ def is_replay_without_job(result: Result) -> TypeGuard[Replayed]:
     return isinstance(result, Replayed) and result.job is None and not result.external_id
 
 
-def may_change(known: Created | Replayed | Rejected) -> TypeGuard[Created | Replayed]:
-    """True if the state of the job must be read before a settled reply is given again."""
-    return not isinstance(known, Rejected) and known.job is not None and known.job.state not in IMMUTABLE_STATES
-
-
 def precondition_failure(precondition: Precondition, result: Result) -> Result | None:
     """The reply to a submission whose precondition was read with this result; None: it is met."""
     if isinstance(result, PolicyFound) and precondition.is_met(result.policy, result.at):
@@ -789,19 +790,21 @@ class _SharedRead(Pending):
 class CoalescedReads:
     """Equal point reads that wait for the same batch are executed once.
 
-    A read is sent after the last of its callers asked, so that each gets a value that was read after its call.
+    A read is sent after the last of its callers asked, so that each gets a value that was read after its call. An engine that
+    answers point reads without waiting is asked at the end of the loop iteration, without a batch and its task.
     """
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
         self._waiting: dict[Command[Any], _SharedRead] = {}
         self._batches_seen = 0
+        self._reads_at_once = batcher.info.synchronous_reads
         self._replies_this_iteration: dict[Command[Any], AnyReply] = {}
 
     def enqueue(self, pending: Pending) -> None:
         command = pending.command
         assert not command.writes
-        if self._batches_seen != self._batcher.read_batches:
+        if self._batches_seen != self._batcher.read_batches and not self._reads_at_once:
             self._batches_seen = self._batcher.read_batches
             self._waiting.clear()  # those were sent: they cannot be joined any more
         shared = self._waiting.get(command)
@@ -809,7 +812,23 @@ class CoalescedReads:
             shared.callers.append(pending)
             return
         self._waiting[command] = shared = _SharedRead(pending, self._on_reply)
-        self._batcher.enqueue(shared)
+        if not self._reads_at_once:
+            self._batcher.enqueue(shared)
+        elif len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._read_waiting)
+
+    def _read_waiting(self) -> None:
+        shared_reads = list(self._waiting.values())
+        self._waiting.clear()  # what is asked from now on is read later
+        try:
+            replies = self._batcher.read_now([shared.command for shared in shared_reads])
+        except Exception:  # noqa: BLE001 - a batch meets it again, and reports it
+            replies = None
+        if replies is not None:
+            complete_all(shared_reads, replies)
+            return
+        for shared in shared_reads:
+            self._batcher.enqueue(shared)
 
     def read_now(self, commands: Sequence[Command[Any]]) -> Sequence[AnyReply] | None:
         """The replies without waiting, or None; an equal read is executed once per loop iteration.

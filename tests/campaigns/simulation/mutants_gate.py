@@ -107,11 +107,11 @@ def reserve_forgotten_by_the_next_attempt() -> Iterator[Components]:
 @mutant
 def in_progress_from_the_cache() -> Iterator[Components]:
     class Remembering(Gate):
-        def _remember_settled(self, pending: Pending, result: Any) -> None:
+        def _on_submit_reply(self, pending: Pending, result: Any) -> None:
             if isinstance(result, InProgress):
                 assert isinstance(pending.command, Submit)
                 self.__dict__.setdefault("busy", {})[pending.command.record_id] = result
-            super()._remember_settled(pending, result)
+            super()._on_submit_reply(pending, result)
 
         def _submit(self, submit: Submit, reply: Any) -> None:
             known = self.__dict__.get("busy", {}).pop(submit.record_id, None)

@@ -176,16 +176,20 @@ class SqliteEngine(EngineBase):
             store.db.set_busy_timeout(int(seconds_left * 1000))
             try:
                 if prepared is not None:
-                    with self._lanes.measure():
-                        is_stored = store.insert_fast(prepared)
-                    if is_stored:
+                    if self._insert_prepared(store, prepared):
                         return prepared.replies
                     self._fast_path_pause = FAST_PATH_PAUSE_BATCHES
                 return store.write(commands)
             finally:
                 if store.ledger != self._ledger:
                     self._ledger = store.ledger
-                    self._write_lock.write_note(schema.encode_mark(self._ledger))
+                    self._write_lock.write_note(self._ledger)
+
+    def _insert_prepared(self, store: "SqliteStore", prepared: insert_fast.PreparedInsert) -> bool:
+        if len(prepared.replies) < self._lanes.SIZE_LOW:
+            return store.insert_fast(prepared)  # alone in any case: what the writer waits for decides nothing
+        with self._lanes.measure():
+            return store.insert_fast(prepared)
 
     def _wait_for_writers(self) -> None:
         if self._write_store is None:
@@ -233,7 +237,7 @@ class SqliteEngine(EngineBase):
                 self._write_lock = FairFileLock(self._path, timeout=schema.LOCK_TIMEOUT_SECONDS)
             with self._write_lock.acquire() as seconds_left:
                 db.set_busy_timeout(int(seconds_left * 1000))
-                file.check_not_replaced()  # shorter it may be: SQLite undoes what a process that died had begun
+                file.check(may_be_shorter=True)  # SQLite undoes what a process that died had begun
                 schema.refuse_unusable(db, self._path, self._ledger)  # before anything in it is changed
                 schema.migrate(db, self._path)
                 schema.rewrite_journal(db, self._path)
@@ -256,7 +260,7 @@ class SqliteEngine(EngineBase):
         mark, ledger = schema.read_mark(self._path), schema.read_ledger(db)
         schema.refuse_wrong_ledger(self._path, mark, ledger, self._ledger)
         if mark != ledger:
-            lock.write_note(schema.encode_mark(ledger))
+            lock.write_note(ledger)
         return ledger
 
     def _checked_reader(self) -> "SqliteStore":
@@ -393,17 +397,12 @@ class FileIdentity:
         self._id = status.st_dev, status.st_ino
         self._bytes = status.st_size
 
-    def check(self) -> None:
-        known_bytes = self._bytes
-        self.check_not_replaced()
-        if self._bytes < known_bytes:
-            self._bytes = known_bytes
-            raise FileNotFoundError("it was emptied or truncated")
-
-    def check_not_replaced(self) -> None:
+    def check(self, *, may_be_shorter: bool = False) -> None:
         status = os.stat(self._name)
         if (status.st_dev, status.st_ino) != self._id:
             raise FileNotFoundError("it was moved, replaced or removed")
+        if status.st_size < self._bytes and not may_be_shorter:
+            raise FileNotFoundError("it was emptied or truncated")
         self._bytes = status.st_size
 
     def is_truncated(self) -> bool:
@@ -636,7 +635,7 @@ class FairFileLock:
 
     SQLite's busy handler polls, so a busy process starves the others. Here a process locks the queue file, then the
     lock file, and unlocks the queue file only when it has both: a process that has just written must queue behind the one
-    that waits. The kernel releases both locks when a process dies. The holder may leave a note in the lock file.
+    that waits. The kernel releases both locks when a process dies. The holder notes in the lock file what is committed.
 
     Only the lock file keeps others from writing. A process that was stopped while it waits must not: if the queue does not
     move for a second, the lock file is locked directly as soon as it is free. While that lasts, a process that has just
@@ -648,48 +647,49 @@ class FairFileLock:
         self._timeout = timeout
         self._queue_seconds_max = timeout * _QUEUE_SHARE_MAX
         self._queue_seconds = self._queue_seconds_max  # how long the queue is waited for
+        self._clock = SystemClock()
         self._queue_fd = _open_lock_file(path + "-next")
         self._lock_fd = _open_lock_file(path + schema.LOCK_FILE_SUFFIX)
 
     @contextmanager
     def acquire(self) -> Iterator[float]:
         """Yields the remaining seconds, to be used as SQLite's busy timeout."""
-        clock = SystemClock()
-        until = clock.monotonic() + self._timeout
+        monotonic = self._clock.monotonic
+        until = monotonic() + self._timeout
         try:
-            self._lock(clock, until)
+            self._lock(until)
         finally:
             fcntl.flock(self._queue_fd, fcntl.LOCK_UN)
         try:
-            yield max(until - clock.monotonic(), _BUSY_SECONDS_MIN)
+            yield max(until - monotonic(), _BUSY_SECONDS_MIN)
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
 
-    def write_note(self, note: bytes) -> None:
+    def write_note(self, ledger: schema.LedgerState) -> None:
         """Called by the holder. A note that cannot be written is missing or old, which its readers allow for."""
         with suppress(OSError):
-            os.pwrite(self._lock_fd, note, 0)
+            os.pwrite(self._lock_fd, (schema.MARK_FORMAT % (ledger.id, ledger.generation)).encode(), 0)
 
-    def write_note_durably(self, note: bytes) -> None:
+    def write_note_durably(self, ledger: schema.LedgerState) -> None:
         """Write the note and sync it: one that is older would name another ledger than the file."""
-        os.pwrite(self._lock_fd, note, 0)
+        os.pwrite(self._lock_fd, (schema.MARK_FORMAT % (ledger.id, ledger.generation)).encode(), 0)
         os.fsync(self._lock_fd)
 
     def close(self) -> None:
         os.close(self._queue_fd)
         os.close(self._lock_fd)
 
-    def _lock(self, clock: SystemClock, until: float) -> None:
+    def _lock(self, until: float) -> None:
         is_next = _try_lock(self._queue_fd)
         if is_next and _try_lock(self._lock_fd):
             self._queue_seconds = self._queue_seconds_max
             return
         direct_at = until - self._timeout + self._queue_seconds
         backoff = Backoff(_LOCK_POLL_SECONDS_FIRST, _LOCK_POLL_SECONDS_MAX)
-        while not ((is_next or clock.monotonic() >= direct_at) and _try_lock(self._lock_fd)):
-            if clock.monotonic() > until:
+        while not ((is_next or self._clock.monotonic() >= direct_at) and _try_lock(self._lock_fd)):
+            if self._clock.monotonic() > until:
                 raise Unavailable(self._describe_timeout())
-            clock.sleep(next(backoff))
+            self._clock.sleep(next(backoff))
             is_next = is_next or _try_lock(self._queue_fd)
         self._queue_seconds = self._queue_seconds_max if is_next else _STUCK_QUEUE_SECONDS
 

@@ -173,7 +173,7 @@ def accept_loss(target: str, *, force: bool = False) -> LossResult:
             is_done = False
             try:
                 found = _verify_with_loss(db, target, mark, force=force)
-                lock.write_note_durably(schema.encode_mark(schema.begin_new_ledger(db)))
+                lock.write_note_durably(schema.begin_new_ledger(db))
                 summary = _summarize(db)
                 is_done = True
             finally:
@@ -408,7 +408,7 @@ def _replace(partial: str, target: str, restored: StoreSummary, lock: FairFileLo
                 os.rename(target + suffix, aside + suffix)
         _remove_journals(target)
         _sync(folder)
-    lock.write_note_durably(schema.encode_mark(restored.ledger))
+    lock.write_note_durably(restored.ledger)
     os.replace(partial, target)
     _sync(folder)
     if aside:

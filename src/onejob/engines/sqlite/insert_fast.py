@@ -134,20 +134,16 @@ def prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInsert
     A command that fails is no reason to fail the others: the plain path finds it.
     """
     try:
-        return _prepare_insert(commands, now)
+        footprints = [command.footprint for command in commands]
+        if any(footprint.not_after for footprint in footprints):
+            return None  # to be judged when it is written
+        decided = decide_optimistic_insert(commands, footprints, now)
+        rows = None if decided is None else _to_rows(decided, now)
+        if decided is None or rows is None or len(rows[1]) > ROWS_MAX:
+            return None
+        return PreparedInsert(decided.replies, now, _to_values(*rows))
     except Exception:  # noqa: BLE001 - the plain path meets and reports it
         return None
-
-
-def _prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInsert | None:
-    footprints = [command.footprint for command in commands]
-    if any(footprint.not_after for footprint in footprints):
-        return None  # to be judged when it is written
-    decided = decide_optimistic_insert(commands, footprints, now)
-    rows = None if decided is None else _to_rows(decided, now)
-    if decided is None or rows is None or len(rows[1]) > ROWS_MAX:
-        return None
-    return PreparedInsert(decided.replies, now, _to_values(*rows))
 
 
 def _to_rows(decided: OptimisticInsert, now: int) -> tuple[_Row, list[tuple[_Row, ...]]] | None:

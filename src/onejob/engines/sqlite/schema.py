@@ -42,6 +42,10 @@ _HOW_TO_SERVE_AGAIN = (
 _SYNCHRONOUS_NAMES = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
+# The high-water mark of acknowledged commits, which is noted in the lock file after each of them: ledger id, generation.
+MARK_FORMAT = "%s %020d\n"
+
+
 class LedgerState(Struct, frozen=True):
     """The identity of a store, and how often it was written."""
 
@@ -251,11 +255,6 @@ def refuse_other_ledger(path: str, found: LedgerState, known: LedgerState) -> No
             f"{path} is an older copy: it has {found.generation} commits, this process has seen {known.generation}, so "
             f"that answered keys would be new; {_HOW_TO_SERVE_AGAIN}"
         )
-
-
-def encode_mark(ledger: LedgerState) -> bytes:
-    """The high-water mark of acknowledged commits, which is noted in the lock file after each of them."""
-    return f"{ledger.id} {ledger.generation:020d}\n".encode()
 
 
 def read_mark(path: str) -> LedgerState | None:
