@@ -108,7 +108,7 @@ class HeldKeyOperations(LedgerBase):
             fingerprint=fingerprint,
             actor=caller.actor,
             user=caller.user,
-            ttl_ms=self._runtime.windows.for_type(type) if ttl_ms is None else ttl_ms,
+            ttl_ms=self._runtime.windows.by_type.get(type, self._runtime.windows.ttl_ms) if ttl_ms is None else ttl_ms,
             settings=caller.settings,
             holder=self._runtime.ids.holder(),
             lease_ms=lease_ms,

@@ -23,6 +23,7 @@ from onejob.core.identity import (
     parse_job_id,
     plain_str,
     policy_id,
+    record_id,
     resolve_scope,
     usage_id,
     usage_id_of_reservation,
@@ -153,40 +154,19 @@ def parse_retention_ms(what: str, retention: timedelta) -> int:
 
 
 def build_submit(
-    submission: Submission,
-    caller: Caller,
-    job_id: bytes,
-    precondition: Precondition | None = None,
-    *,
-    windows: DefaultWindows = STANDARD_WINDOWS,
-    traceparent: str = "",
-    sites: Sites = NO_SITES,
-) -> Submit:
-    """Check a submission and make its command; raises Invalid for the first value that is wrong."""
-    command = _build_local_submit(submission, caller, job_id, precondition, windows, traceparent)
-    return command if submission.sites is None else _with_sites(command, submission.sites, sites)
-
-
-def _with_sites(command: Submit, names: Sequence[str], sites: Sites) -> Submit:
-    if not command.record_id:
-        raise Invalid("sites", "a submission to sites needs an idempotency key, by which they know it again; give one")
-    checked = sites.checked_names(names)
-    digest = fingerprint_with_sites(command.fingerprint, checked)
-    return replace(command, fingerprint=digest, sites=sites.targets(checked))
-
-
-def _build_local_submit(
-    submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None, windows: DefaultWindows,
-    traceparent: str,
+    submission: Submission, caller: Caller, job_id: bytes, precondition: Precondition | None = None, *,
+    windows: DefaultWindows = STANDARD_WINDOWS, traceparent: str = "", sites: Sites = NO_SITES,
 ) -> Submit:  # fmt: skip
+    """Check a submission and make its command; raises Invalid for the first value that is wrong."""
     type, scope, delivery, priority, attempts_max = _checked_options_cached(submission)
     data, digest = encode_and_fingerprint(type, submission.input)
     key = None if submission.idempotency_key is None else checked_key(submission.idempotency_key)
     check_key_owner(scope, key or "", caller.actor)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
+    owner = caller.user if caller.owns_keys else ""
     # The fields of JobSpec by position: 21 arguments by name would take five times as long.
-    return Submit(
+    command = Submit(
         job_id,
         type,
         data,
@@ -196,9 +176,9 @@ def _build_local_submit(
         attempts_max,
         0 if submission.timeout is None else _parse_timeout_ms(submission.timeout),
         _with_traceparent(labels, traceparent, caller, type, scope, key) if traceparent else labels,
-        parse_cost(submission.estimated_cost),
+        0 if submission.estimated_cost is None else to_micros("estimated_cost", submission.estimated_cost),
         tenant=caller.tenant,
-        record_id=b"" if key is None else key_record_id(caller, scope, key),
+        record_id=b"" if key is None else record_id(caller.tenant, scope, key, owner),
         scope=scope,
         key=key or "",
         fingerprint=digest,
@@ -212,6 +192,15 @@ def _build_local_submit(
         settings=b"" if key is None else caller.settings,
         precondition=precondition,
     )
+    return command if submission.sites is None else _with_sites(command, submission.sites, sites)
+
+
+def _with_sites(command: Submit, names: Sequence[str], sites: Sites) -> Submit:
+    if not command.record_id:
+        raise Invalid("sites", "a submission to sites needs an idempotency key, by which they know it again; give one")
+    checked = sites.checked_names(names)
+    digest = fingerprint_with_sites(command.fingerprint, checked)
+    return replace(command, fingerprint=digest, sites=sites.targets(checked))
 
 
 def _checked_options(
@@ -331,7 +320,7 @@ def record_id_prefix(caller: Caller, scope: str) -> bytes:
 def parse_ttl_ms(submission: Submission, type: str, windows: DefaultWindows) -> int:
     ttl, days = submission.idempotency_ttl, submission.idempotency_ttl_days
     if ttl is None and days is None:
-        return windows.for_type(type)
+        return windows.by_type.get(type, windows.ttl_ms)
     if ttl is not None and days is not None:
         raise Invalid("ttl", "give idempotency_ttl or idempotency_ttl_days, not both")
     return parse_window_ms("idempotency_ttl", ttl) if ttl is not None else _checked_window_ms("ttl", _days_to_ms(days))
@@ -352,10 +341,6 @@ def parse_lease_ms(lease: timedelta) -> int:
     if not 1 <= ms <= TTL_MS_MAX:
         raise Invalid("lease", "a lease is 1 millisecond to 365 days; choose one in between")
     return ms
-
-
-def parse_cost(amount: Amount | None) -> int:
-    return 0 if amount is None else to_micros("estimated_cost", amount)
 
 
 def _checked_own_reservation(reservation: str, caller: Caller) -> str:

@@ -1,6 +1,8 @@
 """The ledger's verbs for submissions: submit, dry run, cancel a job, forget a key; and how their receipts are built."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
@@ -92,23 +94,20 @@ class SubmissionOperations(LedgerBase):
 
     async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
         """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
-        tracing, traceparent = self._runtime.tracing, ""
-        if tracing is not None:
-            if tracing.is_recording:
-                return await self._submit_traced(tracing, submission, precondition)
-            traceparent = tracing.current_traceparent()
-        command = self._build_submit(submission, precondition, traceparent)
-        if not self._runtime.external_keys.is_known_absent(command.tenant):
+        runtime = self._runtime
+        if runtime.tracing is not None:
+            return await self._submit_traced(runtime.tracing, submission, precondition)
+        command = self._build_submit(submission, precondition)
+        if asyncio.get_running_loop().time() >= runtime.external_keys.none_until:
             (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
         receipt = build_receipt(command, result)
         if receipt is not None:
             return receipt
         if is_settings_refusal(result):
-            await self._runtime.adopt_changed_settings()
-            if (
-                self._runtime.settings_body != command.settings
-            ):  # as repeated_under_new_settings, without a call for all others
+            await runtime.adopt_changed_settings()
+            # As `repeated_under_new_settings`, without a call for all others.
+            if runtime.settings_body != command.settings:
                 return await self.submit_prepared(submission, precondition)
         return await require_receipt(self._gate, command, result)
 
@@ -130,12 +129,14 @@ class SubmissionOperations(LedgerBase):
     async def _submit_traced(
         self, tracing: "Tracing", submission: Submission, precondition: Precondition | None
     ) -> Receipt:
-        with tracing.trace_submission(submission.type) as span:
-            command = self._build_submit(submission, precondition, span.traceparent)
+        with tracing.trace_submission(submission.type) if tracing.is_recording else nullcontext() as span:
+            traceparent = tracing.current_traceparent() if span is None else span.traceparent
+            command = self._build_submit(submission, precondition, traceparent)
             (command,) = await self._add_external_jobs((command,))
             result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
             receipt = await require_receipt(self._gate, command, result)
-            span.set_receipt(receipt)
+            if span is not None:
+                span.set_receipt(receipt)
             return receipt
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
@@ -242,17 +243,21 @@ class SubmissionOperations(LedgerBase):
     def _build_submit(
         self, submission: Submission, precondition: Precondition | None = None, traceparent: str = ""
     ) -> Submit:
-        runtime = self._runtime
+        runtime, caller = self._runtime, self._bound_caller
+        if caller.settings is not runtime.settings_body:
+            caller = self._caller
         command = build_submit(
             submission,
-            self._caller,
+            caller,
             runtime.ids.job_id(),
             precondition,
             windows=runtime.windows,
             traceparent=traceparent,
             sites=runtime.sites,
         )
-        return runtime.key_limit.apply(command)
+        for apply in runtime.submission_filters:
+            command = apply(command)
+        return command
 
     def _try_build_submit(self, submission: Submission, traceparent: str = "") -> Submit | Invalid:
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from types import MappingProxyType
@@ -18,9 +18,10 @@ from onejob.core.identity import policy_id
 from onejob.core.ledger_settings import LedgerSettings
 from onejob.core.lookup import LookUpJob
 from onejob.core.maintenance import ERASURE_POLICY_NAME
-from onejob.core.replies import PolicyFound
+from onejob.core.replies import AnyReply, PolicyFound
 from onejob.core.reserve import UnansweredReservations
 from onejob.core.sites import NO_SITES, Sites
+from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
@@ -32,7 +33,7 @@ from onejob.ids import Ids
 from onejob.settings import IdempotencyConfig
 
 from .activity import ActivityReporter
-from .attempt_stats import AttemptStats
+from .attempt_stats import ENDING_REPLIES, AttemptStats, ended_attempts
 from .callers import STANDARD_WINDOWS, Caller, DefaultWindows
 from .claims import Claims
 from .counts import JobCounts
@@ -57,6 +58,8 @@ _UNCHANGED = IdempotencyConfig()
 _NO_TENANT = ""  # no tenant has this name
 READY_POLICY_NAME = "ready"
 _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
+
+SubmissionFilter = Callable[[Submit], Submit]
 
 log = logging.getLogger("onejob")
 
@@ -95,18 +98,10 @@ class Runtime:
     _sweep_totals, _maintenance_failures = SweepResult(), 0
 
     def __init__(
-        self,
-        engine: Engine,
-        config: IdempotencyConfig,
-        *,
-        clock: Clock,
-        ids: Ids,
-        retention_ms: int = RETENTION_MS,
-        windows: DefaultWindows = STANDARD_WINDOWS,
-        live_keys_max: int | None = None,
-        coalesce: bool = False,
+        self, engine: Engine, config: IdempotencyConfig, *, clock: Clock, ids: Ids, retention_ms: int = RETENTION_MS,
+        windows: DefaultWindows = STANDARD_WINDOWS, live_keys_max: int | None = None, coalesce: bool = False,
         tracing: "Tracing | None" = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         info = engine.info
         config = _with_prescribed(config, info.prescribed)
         self.gate = Gate(Batcher(engine, coalesce=coalesce), config, clock.monotonic)
@@ -116,11 +111,14 @@ class Runtime:
         self.ids, self.tracing = ids, tracing
         self.paused_types = PausedTypes(self.gate)
         self.claims = Claims(self.gate, ids, paused_types=self.paused_types, retention_ms=retention_ms)
-        self.attempt_stats = AttemptStats(self.gate)
+        self.attempt_stats = AttemptStats()
         self.activity = ActivityReporter(self.gate, ids)
+        self.gate.add_commit_listener(self._count_ended_attempts, ENDING_REPLIES)
         self.job_counts = JobCounts(self.gate, ids)
         self.external_keys = ExternalKeyTenants(self.gate)
         self.key_limit = LiveKeyLimit(self.job_counts, live_keys_max)
+        # What is done with a submission before it is sent: of the capabilities that are switched on.
+        self.submission_filters: tuple[SubmissionFilter, ...] = () if live_keys_max is None else (self.key_limit.apply,)
         self.unanswered_reservations = UnansweredReservations()
         self.retention_ms = retention_ms
         self.windows = windows if windows.ttl_ms else replace(windows, ttl_ms=engine.info.window_ms)
@@ -305,6 +303,11 @@ class Runtime:
                 await self.activity.report()
         finally:
             await self.gate.aclose()
+
+    def _count_ended_attempts(self, replies: Sequence[AnyReply | Exception]) -> None:
+        for reply, job in ended_attempts(replies):
+            self.attempt_stats.count_end(reply, job)
+            self.activity.count_end(job)
 
     async def _maintain_memory(self) -> None:
         self.gate.cache.evict_expired()

@@ -5,17 +5,16 @@ writes a second, one turn reports only the tenants with the most to report; the 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from onejob.core.activity import ACTIVITY_POLICY_NAME, Activity, AddActivity, advanced_activity
 from onejob.core.facts import Job
 from onejob.core.identity import policy_id
-from onejob.core.replies import AnyReply
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 
-from .attempt_stats import end_of_attempt, ended_attempts
+from .attempt_stats import end_of_attempt
 from .policies import decode_body, load_policy
 
 TENANTS_PER_TURN_MAX = 100
@@ -31,13 +30,8 @@ class ActivityReporter:
         self._number = 0  # of the last report; those to one tenant only grow
         self._ends: dict[str, dict[str, Counter[str]]] = {}  # by tenant and type
         self._unanswered: list[AddActivity] = []
-        gate.add_commit_listener(self._on_commit)
 
-    def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
-        for _, job in ended_attempts(replies):
-            self._count_end(job)
-
-    def _count_end(self, job: Job) -> None:
+    def count_end(self, job: Job) -> None:
         types = self._ends.get(job.tenant)
         if types is None:
             if len(self._ends) >= TENANTS_MAX:

@@ -7,20 +7,17 @@ from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE
 from onejob.core.replies import AnyReply, Finished, Maintained
 from onejob.core.states import CLAIMABLE_STATES
-from onejob.engines.gate import Gate
 
 BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)
 TYPES_MAX = 100  # further types are counted under OTHER_TYPE
 OTHER_TYPE = "other"
 RETRIED = "retried"
-_ENDING_REPLIES = frozenset((Finished, Maintained))
+ENDING_REPLIES = (Finished, Maintained)
 
 
 def ended_attempts(replies: Sequence[AnyReply | Exception]) -> list[tuple[Finished | Maintained, Job]]:
     """The replies with which an attempt ended, because it was reported or its lease expired, and their jobs."""
     ended: list[tuple[Finished | Maintained, Job]] = []
-    if _ENDING_REPLIES.isdisjoint(map(type, replies)):
-        return ended  # as most batches: of submissions alone
     for reply in replies:
         if type(reply) is Finished:
             ended.append((reply, reply.job))
@@ -65,22 +62,20 @@ class TypeStats:
 
 
 class AttemptStats:
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self) -> None:
         self.types: dict[str, TypeStats] = {}
         self.callbacks: dict[str, int] = {}  # deliveries of webhook callbacks by end; never counted under another type
         self.schedule_conflicts = 0  # ticks of schedules whose key belongs to another submission
-        gate.add_commit_listener(self._on_commit)
 
-    def _on_commit(self, replies: Sequence[AnyReply | Exception]) -> None:
-        for reply, job in ended_attempts(replies):
-            stats, end = self._stats_for(job), end_of_attempt(job)
-            stats.ends[end] = stats.ends.get(end, 0) + 1
-            if job.type == CALLBACK_TYPE:
-                self.callbacks[end] = self.callbacks.get(end, 0) + 1
-            if isinstance(reply, Finished):
-                stats.observe_durations(job, reply.at)
-            else:
-                stats.lease_expiries[end] = stats.lease_expiries.get(end, 0) + 1
+    def count_end(self, reply: Finished | Maintained, job: Job) -> None:
+        stats, end = self._stats_for(job), end_of_attempt(job)
+        stats.ends[end] = stats.ends.get(end, 0) + 1
+        if job.type == CALLBACK_TYPE:
+            self.callbacks[end] = self.callbacks.get(end, 0) + 1
+        if isinstance(reply, Finished):
+            stats.observe_durations(job, reply.at)
+        else:
+            stats.lease_expiries[end] = stats.lease_expiries.get(end, 0) + 1
 
     def _stats_for(self, job: Job) -> TypeStats:
         stats = self.types.get(job.type)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from onejob.core.identity import is_tick_key, record_id
+from onejob.core.identity import record_id
 from onejob.core.submit import TTL_MS_DEFAULT
 
 
@@ -32,13 +32,9 @@ class DefaultWindows(Struct, frozen=True):
     ttl_ms: int = TTL_MS_DEFAULT
     by_type: Mapping[str, int] = {}
 
-    def for_type(self, type: str) -> int:
-        return self.by_type.get(type, self.ttl_ms)
-
 
 STANDARD_WINDOWS = DefaultWindows()
 
 
 def key_record_id(caller: Caller, scope: str, key: str) -> bytes:
-    is_owned = caller.owns_keys and not is_tick_key(scope, key)  # one tick is one job, whoever runs the workers
-    return record_id(caller.tenant, scope, key, caller.user if is_owned else "")
+    return record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else "")

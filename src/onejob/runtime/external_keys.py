@@ -50,6 +50,7 @@ class ExternalKeyTenants:
         self._engine = engine
         self._listed: dict[str, _Listed] = {}
         self._valid_until = float("-inf")
+        self.none_until = float("-inf")  # on the clock of the event loop: until then certainly no tenant has such keys
         self._announced: dict[str, int] = {}
 
     def is_known_absent(self, tenant: str) -> bool:
@@ -62,6 +63,7 @@ class ExternalKeyTenants:
         if now >= self._valid_until:
             self._listed, _ = await self._load()
             self._valid_until = now + CACHE_SECONDS
+            self.none_until = float("-inf") if self._listed else self._valid_until
         return self._is_listed(tenant)
 
     async def announce(self, tenant: str, *, ttl_ms: int) -> None:
