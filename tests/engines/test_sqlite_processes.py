@@ -18,7 +18,7 @@ import pytest
 from onejob.conformance.samples import submit
 from onejob.conformance.world import expect
 from onejob.core.replies import Created, Replayed
-from onejob.engines.sqlite import FairFileLock, SqliteEngine
+from onejob.engines.sqlite import FairFileLock, SqliteEngine, schema
 from onejob.errors import Unavailable
 
 PROCESSES = 4
@@ -59,6 +59,14 @@ from onejob.engines.sqlite import FairFileLock
 with FairFileLock(sys.argv[1], timeout=30).acquire():
     print("locked", flush=True)
     time.sleep(60)
+"""
+
+# A shell, an editor: it knows nothing of our locks.
+FOREIGN = """
+import sqlite3, sys, time
+sqlite3.connect(sys.argv[1]).execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+time.sleep(60)
 """
 
 # Takes the lock again and again, and notes if another process is inside.
@@ -180,13 +188,12 @@ def test_the_file_lock_ends_with_its_process_and_a_hanging_holder_is_reported(tm
             with (
                 pytest.raises(
                     Unavailable,
-                    match=rf"process {holder.pid} has held .*{path}.* nothing was done; see whether it hangs",
+                    match=rf"process {holder.pid}\) has held .*{path}.* nothing was done; see whether it hangs",
                 ),
                 lock.acquire(),
             ):
                 raise AssertionError("two processes have the lock")
-            os.kill(holder.pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+            stop(holder.pid)
             with pytest.raises(Unavailable, match=rf"which is stopped.*kill -CONT {holder.pid}"), lock.acquire():
                 raise AssertionError("two processes have the lock")
         finally:
@@ -204,8 +211,7 @@ def test_a_process_that_was_stopped_in_the_queue_stops_no_other(tmp_path: Path) 
         try:
             with lock.acquire():
                 wait_until_queued(path)
-                os.kill(waiter.pid, signal.SIGSTOP)
-                os.waitid(os.P_PID, waiter.pid, os.WSTOPPED)
+                stop(waiter.pid)
             begin = monotonic()
             for _ in range(10):  # only the first of each waits for the queue
                 for writer in (lock, other):
@@ -259,12 +265,36 @@ def test_processes_that_are_stopped_and_killed_at_any_moment_never_hold_the_lock
             end_writer(writer)
 
 
+async def test_another_program_that_locks_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "LOCK_TIMEOUT_SECONDS", 0.2)
+    path = str(tmp_path / "onejob.db")
+    engine = await SqliteEngine.open(path)
+    await expect(engine, submit(), Created)
+    with subprocess.Popen([sys.executable, "-c", FOREIGN, path], stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"locked\n"
+            stop(program.pid)
+            with pytest.raises(
+                Unavailable, match=rf"locked by another program \(process {program.pid}, which is stopped\)"
+            ):
+                await engine.execute([submit("other")])
+        finally:
+            program.kill()
+    await engine.aclose()
+
+
 def test_an_optimised_program_stores_the_same(tmp_path: Path) -> None:
     output = subprocess.check_output([sys.executable, "-O", "-c", OPTIMISED, str(tmp_path / "onejob.db")], text=True)
     line = (
         "False, Created pending, Cancelled cancelled, Replayed cancelled, FactsRead1, FactsRead2, Maintained, Missing"
     )
     assert output.splitlines() == [line, line]
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
 
 
 def wait_until_queued(path: str) -> None:

@@ -695,9 +695,10 @@ class FairFileLock:
 
     def _describe_timeout(self) -> str:
         holder = schema.find_lock_holder(self._path + schema.LOCK_FILE_SUFFIX)
+        name, advice = (f" ({holder})", holder.advice) if holder else ("", "see whether it hangs")
         return (
-            f"{holder or 'another process'} has held the write lock of {self._path} for {self._timeout:.0f} s: nothing was done; "
-            f"{holder.advice if holder else 'see whether it hangs'}, then retry"
+            f"another process{name} has held the write lock of {self._path} for {self._timeout:.0f} s: nothing was done; "
+            f"{advice}, then retry"
         )
 
 

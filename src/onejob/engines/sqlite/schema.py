@@ -450,7 +450,7 @@ class LockHolder(Struct, frozen=True):
     is_stopped: bool
 
     def __str__(self) -> str:
-        return f"process {self.pid}{', which is stopped,' if self.is_stopped else ''}"
+        return f"process {self.pid}{', which is stopped' if self.is_stopped else ''}"
 
     @property
     def advice(self) -> str:
