@@ -51,8 +51,9 @@ from onejob.errors import PartlyDone, StoreRefused, TenantRefused, Unavailable
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
 from onejob.manager import server as manager_server
+from onejob.manager.access import COMMANDS_MAX, SITE_COMMANDS_MAX
 from onejob.manager.gate_keys import GateKeys
-from onejob.manager.ledger import COMMANDS_MAX, SITE_COMMANDS_MAX, ManagerIdempotencyLedger, RateShares
+from onejob.manager.ledger import ManagerIdempotencyLedger, RateShares
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.workers import WorkerInfo, announce_worker, list_workers

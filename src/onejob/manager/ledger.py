@@ -10,23 +10,14 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from onejob.clock import Clock
-from onejob.core.command import Command
-from onejob.core.credentials import GATE_KEY_POLICY_PREFIX, DropPolicy, LookUpPolicy, SetPolicy
-from onejob.core.errors import Invalid
-from onejob.core.facts import Kind, Policy
+from onejob.core.credentials import LookUpPolicy
 from onejob.core.gate_keys import GateKey
-from onejob.core.identity import SYSTEM_TENANT, policy_id
+from onejob.core.identity import SYSTEM_TENANT
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID
-from onejob.core.lookup import LookUpJob
-from onejob.core.maintenance import ERASURE_POLICY_NAME
-from onejob.core.replies import AnyReply, Conflict, KeySettled, Missing, PolicyFound
-from onejob.core.site_delivery import CancelAtSite, check_delivered
-from onejob.core.submit import Submit
+from onejob.core.replies import AnyReply, KeySettled, PolicyFound
 from onejob.core.work import RETENTION_MS
-from onejob.engine import CountCommits, Engine, GateSettings, ListFacts, Page, Query
+from onejob.engine import CountCommits, Engine, GateSettings
 from onejob.engines.batcher import Batcher
 from onejob.engines.remote.codec import (
     Malformed,
@@ -37,10 +28,8 @@ from onejob.engines.remote.codec import (
     encode_struct,
 )
 from onejob.engines.remote.messages import (
-    BODY_BYTES_MAX,
     FAILURE,
     RESULT,
-    SITE_BODY_BYTES_MAX,
     STATUS_BAD_REQUEST,
     STATUS_FORBIDDEN,
     STATUS_NOT_FOUND,
@@ -62,30 +51,28 @@ from onejob.engines.remote.messages import (
     describe_versions,
 )
 from onejob.engines.remote.url import MANAGERS_MAX
-from onejob.errors import OnejobError, TenantRefused, Unavailable, Unknown
+from onejob.errors import OnejobError, Unavailable, Unknown
 from onejob.ids import SystemIds
-from onejob.ledger.submissions import COMPARED_MAX, find_differences
-from onejob.runtime import READY_POLICY_NAME
-from onejob.runtime.external_keys import STORED_KEYS_POLICY_NAME, list_for_tenants
 from onejob.runtime.maintenance import Sweeper
 from onejob.runtime.rate_limit import RateLimiter
 from onejob.runtime.settings import open_lapsed_doors
-from onejob.runtime.workers import WORKER_POLICY_PREFIX
 
+from .access import (
+    ANYBODY,
+    GATE_KEY_KINDS,
+    PROBE,
+    add_differences,
+    may_scan,
+    not_allowed,
+    refusal_of,
+    visible_page,
+    visible_reply,
+)
 from .gate_keys import GateKeys
 
 CREDENTIAL_SECONDS_MAX = 1.0  # a revoked gate credential is accepted no longer than this
-COMMANDS_MAX = 10_000
-ERASURE_BODY_BYTES_MAX = 64
-SITE_COMMANDS_MAX = 1000
-_SITE_CODEC = WireCodec(commands=(Submit, CancelAtSite, LookUpJob))  # all that another data centre may send
 _CREDENTIALS_MAX = 1000
-_DISTANCE_PROBES = 3
-_PROBE = LookUpJob(tenant=SYSTEM_TENANT, job_id=bytes(16))
-_STORED_KEYS_ID = policy_id(SYSTEM_TENANT, STORED_KEYS_POLICY_NAME)
-_READY_ID = policy_id(SYSTEM_TENANT, READY_POLICY_NAME)
-_ERASURE_ID = policy_id(SYSTEM_TENANT, ERASURE_POLICY_NAME)
-_ANYBODY = GateKey("", "", (), 0, "")  # where no credential is needed: it may act for all tenants
+_DISTANCEPROBES = 3
 
 OnRecordSettled = Callable[[bytes], None]
 
@@ -174,7 +161,7 @@ class ManagerIdempotencyLedger:
     async def authorize(self, request: WireRequest) -> GateKey:
         """A credential that is sent limits, also where none is needed."""
         if not self._needs_gate_key and not request.gate_key:
-            return _ANYBODY
+            return ANYBODY
         key = await self._credentials.find(request.gate_key)
         if key is None:
             raise RequestError(
@@ -216,7 +203,9 @@ class ManagerIdempotencyLedger:
             return Unavailable(
                 "nothing was done: the command does not prove the settings of the ledger; upgrade the gate"
             )
-        return _refusal(command, key)
+        # A gate for all tenants is limited in the system tenant alone.
+        is_limited = bool(key.tenants) or getattr(command, "tenant", SYSTEM_TENANT) == SYSTEM_TENANT
+        return refusal_of(command, key) if is_limited else None
 
     async def maintain(self, interval_seconds: float) -> None:
         """Sweep and measure the distance to the store, until cancelled."""
@@ -236,9 +225,9 @@ class ManagerIdempotencyLedger:
     async def measure_distance(self) -> None:
         """The fastest of a few point reads: what else delays one says nothing about the line."""
         fastest = float("inf")
-        for _ in range(_DISTANCE_PROBES):
+        for _ in range(_DISTANCEPROBES):
             begin = self._monotonic()
-            await self._engine.execute([_PROBE])
+            await self._engine.execute([PROBE])
             fastest = min(fastest, (self._monotonic() - begin) * 1000)
         self._store_ms = fastest
 
@@ -275,17 +264,19 @@ class ManagerIdempotencyLedger:
         )
 
     async def _execute(self, body: bytes, key: GateKey, version: int) -> bytes:
-        commands_max = SITE_COMMANDS_MAX if key.is_site else COMMANDS_MAX
-        if array_length(body) > commands_max:  # before anything is decoded
-            raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {commands_max} commands; send fewer")
-        parsed = (_SITE_CODEC if key.is_site else self._codec).decode_commands(body)
-        refused = {n: refusal for n, one in enumerate(parsed) if (refusal := self._refusal(one, key)) is not None}
-        commands: list[Any] = [one for n, one in enumerate(parsed) if n not in refused] if refused else parsed
+        kind = GATE_KEY_KINDS[key.is_site]
+        if array_length(body) > kind.commands_max:  # before anything is decoded
+            raise RequestError(STATUS_BAD_REQUEST, f"a batch has at most {kind.commands_max} commands; send fewer")
+        parsed = (kind.codec or self._codec).decode_commands(body)
+        refused = {
+            n: refusal for n, command in enumerate(parsed) if (refusal := self._refusal(command, key)) is not None
+        }
+        commands: list[Any] = [command for n, command in enumerate(parsed) if n not in refused] if refused else parsed
         results: list[Any] = await self._batcher.execute_each(commands)
-        if key.is_site:
-            results = await self._with_differences(commands, results)
+        if kind.is_delivery:
+            results = await add_differences(self._batcher, commands, results)
         if key.tenants:
-            results = [_for_tenants(result, key) for result in results]
+            results = [visible_reply(result, key) for result in results]
         if refused:
             replies = iter(results)
             results = [refused[n] if n in refused else next(replies) for n in range(len(parsed))]
@@ -295,37 +286,20 @@ class ManagerIdempotencyLedger:
         query = self._codec.decode_query(body)
         if isinstance(query, NotUnderstood):
             raise RequestError(STATUS_UNAVAILABLE, query.message)
-        if key.is_site or not (key.may_act_for(_tenant_of(query)) or _lists_system_policies(query)):
-            raise _not_allowed(key)
-        page: Page[Any] = await self._batcher.scan(query)
-        if key.tenants and _lists_system_policies(query):
-            page = replace(page, items=[_without_secrets(policy) for policy in page.items])
-        return encode_page(page)
+        _require(may_scan(query, key), key)
+        return encode_page(visible_page(await self._batcher.scan(query), query, key))
 
     async def _barrier(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: BarrierRequest = decode_struct(body, BarrierRequest)
-        if key.is_site or not key.may_act_for(request.tenant):
-            raise _not_allowed(key)
+        _require(key.may_act_for(request.tenant), key)
         await self._batcher.barrier(request.tenant, request.user)
         return b""
 
     async def _grant_tokens(self, body: bytes, key: GateKey, version: int) -> bytes:
         request: TokenRequest = decode_struct(body, TokenRequest)
-        if key.is_site or not key.may_act_for(request.tenant):
-            raise _not_allowed(key)
+        _require(key.may_act_for(request.tenant), key)
         grant: TokenGrant = self._rates.grant(request, is_limited=bool(key.tenants))
         return encode_struct(grant)
-
-    async def _with_differences(self, commands: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-        """Conflicts with where the bodies differ: another data centre cannot read the inputs of this one."""
-        compared = 0
-        described: list[Any] = []
-        for command, result in zip(commands, results, strict=True):
-            if isinstance(command, Submit) and isinstance(result, Conflict) and compared < COMPARED_MAX:
-                compared += 1
-                result = replace(result, paths=await find_differences(self._batcher, command, result))
-            described.append(result)
-        return described
 
     def _on_settled(self, record_id: bytes) -> None:
         for listener in tuple(self._listeners):
@@ -400,92 +374,9 @@ class RateShares:
         return self._limiters[managers]
 
 
-def _refusal(command: Command[Any] | NotUnderstood, key: GateKey) -> NotUnderstood | TenantRefused | None:
-    """Why a command is not executed; None: it is."""
-    if isinstance(command, NotUnderstood):
-        if not key.is_site:
-            return command
-        rule = f"the credential {key.name!r} of a site may deliver jobs, and nothing else"
-        return TenantRefused(f"nothing was done: {rule} ({command.message})")
-    # A gate must not make credentials for other gates, under their name or under another.
-    if command.tenant == SYSTEM_TENANT and _makes_gate_key(command):
-        return TenantRefused("nothing was done: gate keys are made on the engine, not through a gate")
-    if not key.tenants:
-        return None
-    if not key.may_act_for(command.tenant):
-        is_open = not key.is_site and _is_open_to_all(command)
-        return None if is_open else TenantRefused(f"nothing was done: {_not_allowed(key)}")
-    if not _is_within_tenant(command):
-        return TenantRefused("nothing was done: a command names what belongs to another tenant")
-    if key.is_site and isinstance(command, Submit):
-        try:
-            check_delivered(command)
-        except Invalid as error:
-            return TenantRefused(f"nothing was done: {error}")
-    return None
-
-
-def _is_within_tenant(command: Command[Any]) -> bool:
-    """True if all that a command names belongs to its tenant, also where it contains another command."""
-    try:
-        footprint = command.footprint
-    except Exception:  # noqa: BLE001 - the engine answers it with a defect
-        return True
-    return footprint.tenant == command.tenant and footprint.is_within_tenant()
-
-
-def _is_open_to_all(command: Command[Any]) -> bool:
-    """What every gate needs of the system tenant: to be ready, to purge, to know who has keys for all types, and workers."""
-    if command.tenant != SYSTEM_TENANT:
-        return False
-    match command:
-        case LookUpJob():
-            return command.job_id == _PROBE.job_id
-        case LookUpPolicy():
-            return True  # `_for_tenants` hides what it must not see
-        case SetPolicy():
-            ids_and_bytes = {_READY_ID: 0, _ERASURE_ID: ERASURE_BODY_BYTES_MAX}
-            return len(command.body) <= ids_and_bytes.get(command.policy_id, -1)
-        case DropPolicy():
-            return command.policy_id == _READY_ID
-    return False
-
-
-def _for_tenants(result: Any, key: GateKey) -> Any:
-    """A reply without the names of other tenants, and without the secrets of the system tenant."""
-    if not isinstance(result, PolicyFound) or result.policy.tenant != SYSTEM_TENANT:
-        return result
-    if result.policy.id == _STORED_KEYS_ID:
-        return replace(result, policy=list_for_tenants(result.policy, key.tenants))
-    return result if _is_for_all(result.policy) else Missing(result.at)
-
-
-def _is_for_all(policy: Policy) -> bool:
-    return policy.name.startswith(WORKER_POLICY_PREFIX) or policy.id in (_READY_ID, _ERASURE_ID, SETTINGS_POLICY_ID)
-
-
-def _lists_system_policies(query: Query[Any]) -> bool:
-    return isinstance(query, ListFacts) and query.tenant == SYSTEM_TENANT and query.kind is Kind.POLICY
-
-
-def _without_secrets(policy: Policy) -> Policy:
-    """What is hidden keeps its place, so that pages go on where they ended."""
-    return policy if _is_for_all(policy) else replace(policy, name="", body=b"")
-
-
-def _makes_gate_key(command: Command[Any]) -> bool:
-    if command.tenant != SYSTEM_TENANT or not isinstance(command, SetPolicy):
-        return False
-    is_named_right = command.policy_id == policy_id(command.tenant, command.name)
-    return command.name.startswith(GATE_KEY_POLICY_PREFIX) or not is_named_right
-
-
-def _tenant_of(query: Query[Any]) -> str | None:
-    return getattr(query, "tenant", None)
-
-
-def _not_allowed(key: GateKey) -> RequestError:
-    return RequestError(STATUS_FORBIDDEN, f"the gate credential {key.name!r} may not act for this tenant")
+def _require(is_allowed: bool, key: GateKey) -> None:
+    if not is_allowed or GATE_KEY_KINDS[key.is_site].is_delivery:
+        raise RequestError(STATUS_FORBIDDEN, not_allowed(key))
 
 
 def _version_message(gate: str) -> str:
@@ -501,7 +392,7 @@ def _time_of(reply: AnyReply) -> int:
 
 
 def _result(payload: bytes, key: GateKey) -> WireResponse:
-    return WireResponse(STATUS_OK, RESULT + payload, SITE_BODY_BYTES_MAX if key.is_site else BODY_BYTES_MAX)
+    return WireResponse(STATUS_OK, RESULT + payload, GATE_KEY_KINDS[key.is_site].body_bytes_max)
 
 
 def _failure(status: int, message: str, *, is_unknown: bool = False) -> WireResponse:
