@@ -53,10 +53,17 @@ class ManagerInfo(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it is not reached
 
 
+class LedgerOwner(Struct, frozen=True, kw_only=True):
+    """The process that owns the ledger of an engine, as it last described itself. It also runs the maintenance."""
+
+    prescribed: GateSettings
+    settings: bytes = b""  # of the ledger, for processes that may not read them there
+    managers: tuple[ManagerInfo, ...] = ()
+
+
 class EngineInfo(Struct, frozen=True, kw_only=True):
-    """The metadata of an engine, as plain data. The five fields from `write_lanes` on are hints; without them answers
-    are the same. `prescribed`, `settings` and `managers`
-    are for engines whose ledger another process owns.
+    """The metadata of an engine, as plain data. The five fields from `write_lanes` on are hints: answers are the same
+    without them.
     """
 
     name: str
@@ -69,10 +76,7 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     batch_max: int = BATCH_MAX
     lane_batch_min: int = 4  # what waits is divided between free lanes, but into batches no smaller than this
     synchronous_reads: bool = False  # `read_now` usually answers
-    is_maintained_elsewhere: bool = False  # nobody but the owner of the ledger needs to run maintenance
-    prescribed: GateSettings | None = None  # what the owner prescribes; None: this process is the owner
-    settings: bytes = b""  # of the ledger, as the owner last said; for processes that may not read them there
-    managers: tuple[ManagerInfo, ...] = ()
+    owner: LedgerOwner | None = None  # None: this process
     window_ms: int = 86_400_000  # how long a key is remembered if nobody says otherwise
     erasure_ms: int = 0  # how long a purge takes to remove the bytes of purged facts from the store's own history
 

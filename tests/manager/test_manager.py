@@ -221,8 +221,10 @@ async def test_a_command_that_proves_no_settings_is_not_executed() -> None:
     async with running_manager(store, needs_settings=True) as url, opened(url) as engine:
         with pytest.raises(Unavailable, match="does not prove the settings of the ledger"):
             await engine.execute([submit()])
-        proven = replace(submit(), settings=engine.info.settings)
-        closed = encode_settings(closed_settings(decode_settings(engine.info.settings), 0, by="client:admin"))
+        owner = engine.info.owner
+        assert owner is not None
+        proven = replace(submit(), settings=owner.settings)
+        closed = encode_settings(closed_settings(decode_settings(owner.settings), 0, by="client:admin"))
         (refused,) = await engine.execute([replace(submit(), settings=closed)])
         assert is_settings_refusal(refused)
         await expect(engine, proven, Created)

@@ -14,7 +14,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from onejob.core.command import Command, is_late_arrival, is_precondition_failure, is_temporary_refusal
 from onejob.core.replies import AnyReply
@@ -384,7 +384,7 @@ class Batcher:
             except Unavailable as error:
                 if batch.unknown_error is None and isinstance(error, FactsLocked):
                     # The store works: neither is it down, nor does it stall what is queued.
-                    return [_to_engine_error(error) for _ in commands]
+                    return [_copied_failure(error) for _ in commands]
                 if batch.unknown_error is None:
                     raise
                 raise batch.unknown_error from error  # this attempt did nothing, but an earlier one may have
@@ -412,7 +412,7 @@ class Batcher:
         if queue.size and not queue.starting and len(queue.running) < queue.lanes:
             self._start_batch(queue)
         if isinstance(results, Exception):
-            results = [_to_engine_error(results) for _ in batch.entries]
+            results = [_copied_failure(results) for _ in batch.entries]
         complete_all(batch.entries, results)
 
 
@@ -467,12 +467,22 @@ def replies_or_raise(results: Sequence[AnyReply | BaseException]) -> list[AnyRep
     raise Unknown("part of the batch failed; retry all of it with the same keys") from failures[0]
 
 
+def replies_or_partly_done(results: Sequence[AnyReply | Exception]) -> Sequence[AnyReply]:
+    """What an engine returns; if some commands failed alone, it raises one exception that has the results of all."""
+    failures = [result for result in results if isinstance(result, Exception)]
+    if not failures:
+        return cast("Sequence[AnyReply]", results)
+    if len(failures) == len(results) and len({type(failure) for failure in failures}) == 1:
+        raise failures[0]
+    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); retry all of it", results)
+
+
 def _keep_unknown(results: Sequence[Result], unknown: Unknown) -> Sequence[Result]:
     """A command that was not executed in a repeated attempt is as unknown as it was after the attempt before.
 
     So is one that was refused for a limit or a gap: a copy of it may be under way, and be admitted later.
     """
-    return [_to_engine_error(unknown) if _is_undecided(result) else result for result in results]
+    return [_copied_failure(unknown) if _is_undecided(result) else result for result in results]
 
 
 def _is_undecided(result: Result) -> bool:
@@ -497,7 +507,7 @@ def _not_accepted_error(state: str) -> NotAccepted:
     return NotAccepted(f"the ledger is {state}: nothing was done; retry later with the same key")
 
 
-def _to_engine_error(error: Exception) -> Exception:
+def _copied_failure(error: Exception) -> Exception:
     """An engine has two failures; anything else is a defect in it, after which nothing is certain."""
     if isinstance(error, (Unavailable, Unknown)):
         # A copy per caller, since raising an exception sets its traceback.

@@ -28,27 +28,25 @@ TakeTokens = Callable[[str, str, int], Awaitable[TokenGrant]]
 
 def adopt_prescribed_rates(config: ServiceConfig, info: EngineInfo) -> ServiceConfig:
     """The settings of a gate: its manager says which rate all gates share, whatever is configured here."""
-    if info.prescribed is None:
+    if info.owner is None:
         return config
-    return replace(
-        config,
-        rate_per_second=info.prescribed.rate_per_second,
-        rate_burst=info.prescribed.rate_burst,
-    )
+    prescribed = info.owner.prescribed
+    return replace(config, rate_per_second=prescribed.rate_per_second, rate_burst=prescribed.rate_burst)
 
 
 @asynccontextmanager
 async def leased_rate_limiter(config: ServiceConfig, info: EngineInfo) -> AsyncIterator[RateLimiter | None]:
     """The limiter of a gate whose manager prescribes a rate; None: this process counts by itself, or there is no limit."""
-    if info.prescribed is None or info.prescribed.rate_per_second is None:
+    prescribed = info.owner.prescribed if info.owner is not None else None
+    if prescribed is None or prescribed.rate_per_second is None:
         yield None
         return
     engine = await RemoteEngine.open(config.engine)
     try:
         yield LeasedRateLimiter(
             engine.take_tokens,
-            per_second=info.prescribed.rate_per_second,
-            burst=info.prescribed.rate_burst,
+            per_second=prescribed.rate_per_second,
+            burst=prescribed.rate_burst,
             monotonic=SystemClock().monotonic,
         )
     finally:

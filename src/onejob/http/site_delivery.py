@@ -187,7 +187,8 @@ class SiteSender:
 
     async def _load_settings(self, engine: Engine) -> bytes:
         """What proves the settings of the site's ledger, as its manager has last said."""
-        settings = engine.info.settings
+        owner = engine.info.owner
+        settings = owner.settings if owner is not None else b""
         if not settings or is_closed(settings):
             await self._disconnect()  # the next hello has the new ones
             raise Unavailable(f"the settings of the ledger of site {self._name} are being changed; retry")

@@ -25,7 +25,7 @@ from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
-from onejob.engine import Engine, EngineInfo, GateSettings
+from onejob.engine import Engine, EngineInfo, LedgerOwner
 from onejob.engines.batcher import Batcher, QueueStats
 from onejob.engines.gate import CacheStats, Gate
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
@@ -103,7 +103,7 @@ class Runtime:
         tracing: "Tracing | None" = None,
     ) -> None:  # fmt: skip
         info = engine.info
-        config = _with_prescribed(config, info.prescribed)
+        config = _with_prescribed(config, info.owner)
         self.gate = Gate(Batcher(engine, coalesce=coalesce), config, clock.monotonic)
         self.job_watcher = JobWatcher(self.gate)
         self.waiters = Waiters()
@@ -129,7 +129,7 @@ class Runtime:
         self.cache_ttl_ms_max = round(max(config.committed_ttl_seconds, config.rejected_ttl_seconds) * 1000)
         self._config = config
         self._sweeper = Sweeper(self.gate, retention_ms=retention_ms)
-        self._sweeps_store = not info.is_maintained_elsewhere
+        self._sweeps_store = info.owner is None
         self._engine = engine
         self.settling_tasks: set[asyncio.Task[Any]] = set()  # of held keys whose work has ended
 
@@ -365,14 +365,14 @@ class Readiness:
             await self._gate.execute((command,))
 
 
-def _with_prescribed(config: IdempotencyConfig, prescribed: GateSettings | None) -> IdempotencyConfig:
+def _with_prescribed(config: IdempotencyConfig, owner: LedgerOwner | None) -> IdempotencyConfig:
     """The owner of the ledger says what must be the same for all gates, whatever is configured here."""
-    if prescribed is None:
+    if owner is None:
         return config
     return replace(
         config,
-        pending_ttl_seconds=prescribed.pending_ttl_seconds,
-        rejected_ttl_seconds=prescribed.rejected_ttl_seconds,
+        pending_ttl_seconds=owner.prescribed.pending_ttl_seconds,
+        rejected_ttl_seconds=owner.prescribed.rejected_ttl_seconds,
     )
 
 

@@ -117,7 +117,7 @@ GateKeyCommandOut = NewGateKeyOut | OneGateKeyOut | GateKeysOut
 
 def run_gatekey(ledger: SyncLedger, options: Namespace) -> GateKeyCommandOut:
     runtime = ledger.async_ledger.runtime
-    if runtime.engine_info.managers:
+    if runtime.engine_info.owner is not None:
         raise Invalid("engine", "gate keys are made on the engine of a manager, not through it; name that engine")
     keys = GateKeys(runtime.gate, runtime.ids, actor=ledger.async_ledger.caller.actor)
     match options.subcommand:

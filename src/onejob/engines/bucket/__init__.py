@@ -73,7 +73,7 @@ from .replica import (
     ReplicaFile,
     Summary,
     ViewChanges,
-    to_engine_error,
+    to_replica_failure,
 )
 from .snapshots import (
     DATE_MS,
@@ -836,7 +836,7 @@ class BucketEngine(EngineBase):
             raise self._broken_log(error) from None
         except (apsw.Error, OSError, NewerFormat) as error:
             self._must_reopen = self._must_discard = True
-            raise to_engine_error(self._replica, error) from error
+            raise to_replica_failure(self._replica, error) from error
 
     def _broken_log(self, error: BrokenLog) -> StoreRefused:
         next_act = _move_away(error.position) if self._accepts_loss else LOST

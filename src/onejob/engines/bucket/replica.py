@@ -696,7 +696,7 @@ def _has_content(path: Path) -> bool:
         return False
 
 
-def to_engine_error(replica: Replica, error: Exception) -> Exception:
+def to_replica_failure(replica: Replica, error: Exception) -> Exception:
     if isinstance(error, NewerFormat):
         return Outdated(str(error))
     if isinstance(error, apsw.FullError):

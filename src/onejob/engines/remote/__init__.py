@@ -26,8 +26,9 @@ from onejob.clock import Clock, SystemClock
 from onejob.core.batch import to_defect
 from onejob.core.command import Command, is_late_arrival
 from onejob.core.replies import AnyReply, Defect
-from onejob.engine import EngineBase, EngineInfo, OnSettled, OnTimeout, Page, Query
-from onejob.errors import PartlyDone, TenantRefused, Unavailable, Unknown
+from onejob.engine import EngineBase, EngineInfo, LedgerOwner, OnSettled, OnTimeout, Page, Query
+from onejob.engines.batcher import replies_or_partly_done
+from onejob.errors import TenantRefused, Unavailable, Unknown
 from onejob.settings import read_gate_key
 
 from .codec import Result, WireCodec, decode_page, decode_struct, encode_struct
@@ -114,12 +115,13 @@ class RemoteEngine(EngineBase):
             write_lanes=WRITE_LANES,
             batch_max=agreed.hello.batch_max,
             lane_batch_min=agreed.hello.batch_max,  # each request costs a turn of both processes
-            is_maintained_elsewhere=True,
-            prescribed=agreed.hello.prescribed,
-            settings=self.peers.settings,
             window_ms=agreed.hello.window_ms,
             erasure_ms=agreed.hello.erasure_ms,
-            managers=tuple(manager.info() for manager in self.peers.managers),
+            owner=LedgerOwner(
+                prescribed=agreed.hello.prescribed,
+                settings=self.peers.settings,
+                managers=tuple(manager.info() for manager in self.peers.managers),
+            ),
         )
 
     async def execute(
@@ -132,7 +134,7 @@ class RemoteEngine(EngineBase):
             again = await self._execute_once_more([commands[n] for n in late])
             for n, result in zip(late, again, strict=True):
                 results[n] = Unavailable(_TOO_LATE) if is_late_arrival(result) else result
-        return _replies_or_raise(results)
+        return replies_or_partly_done(results)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._refuse_closed()
@@ -376,13 +378,3 @@ def _with_deadline(command: Command[Any], not_after: int) -> Command[Any]:
     struct: Any = command  # every command is a Struct, and those without an echo have the field
     dated: Command[Any] = replace(struct, not_after=not_after)
     return dated
-
-
-def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
-    """The replies; if some commands failed alone, one exception that has the results of all."""
-    failures = [result for result in results if isinstance(result, Exception)]
-    if not failures:
-        return list(results)  # type: ignore[arg-type]  # none of them is a failure
-    if len(failures) == len(results) and len({type(failure) for failure in failures}) == 1:
-        raise failures[0]
-    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); retry all of it", results)

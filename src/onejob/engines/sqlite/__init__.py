@@ -324,7 +324,7 @@ class SqliteEngine(EngineBase):
         except NewerFormat as error:
             raise Outdated(str(error)) from error
         except (apsw.Error, OSError) as error:
-            engine_error = schema.to_engine_error(self._path, error)
+            engine_error = schema.to_sqlite_failure(self._path, error)
             self._close_connection_of(work)
             raise engine_error from error
 

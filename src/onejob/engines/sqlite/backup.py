@@ -124,7 +124,7 @@ def verify_copy(path: str) -> StoreSummary:
         with _closing(db):
             return _verify(db, path)
     except (apsw.Error, OSError) as error:
-        raise StoreRefused(str(schema.to_engine_error(path, error))) from error
+        raise StoreRefused(str(schema.to_sqlite_failure(path, error))) from error
 
 
 def restore(backup: str, target: str) -> RestoreResult:
@@ -181,7 +181,7 @@ def accept_loss(target: str, *, force: bool = False) -> LossResult:
                     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 db.close()
         except (apsw.Error, OSError) as error:
-            raise schema.to_engine_error(target, error) from error
+            raise schema.to_sqlite_failure(target, error) from error
     lost = None if schema.is_other_ledger(mark, found.ledger) else schema.count_missing_commits(mark, found.ledger)
     return LossResult(summary, lost)
 
@@ -480,7 +480,7 @@ def _to_copy_error(source: str, target: str, error: Exception) -> OnejobError:
     if is_full:
         return Unavailable(f"the disk of {target} is full: nothing was done; free some space, then retry")
     if isinstance(error, apsw.Error):
-        return schema.to_engine_error(source, error)
+        return schema.to_sqlite_failure(source, error)
     return Unavailable(f"{target} cannot be written ({error}): nothing was done; fix it, then retry")
 
 

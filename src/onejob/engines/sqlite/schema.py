@@ -408,7 +408,7 @@ def diagnose(path: str) -> SqliteDiagnostics:
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             db.close()
     except (apsw.Error, OSError) as error:
-        raise StoreRefused(str(to_engine_error(path, error))) from error
+        raise StoreRefused(str(to_sqlite_failure(path, error))) from error
 
 
 def _examine(db: apsw.Connection, path: str) -> SqliteDiagnostics:
@@ -486,7 +486,7 @@ def _file_bytes(path: str) -> int:
         return 0
 
 
-def to_engine_error(path: str, error: Exception) -> Unavailable | StoreRefused:
+def to_sqlite_failure(path: str, error: Exception) -> Unavailable | StoreRefused:
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
         return StoreRefused(
             f"{path} is damaged, or another program wrote it: a page has a wrong checksum; "

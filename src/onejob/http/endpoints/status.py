@@ -134,7 +134,7 @@ class StatusEndpoints:
         """The reasons may tell about the network, so that they are shown only where everybody is trusted."""
         return [
             ManagerOut(one.url, one.state, one.version, "" if self._config.auth else one.reason)
-            for one in info.managers
+            for one in (info.owner.managers if info.owner is not None else ())
         ] or None
 
     async def stats(self, request: Request) -> Response:
