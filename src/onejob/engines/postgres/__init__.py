@@ -7,9 +7,9 @@ has a CallState that records how far it got, so that a time-out tells the truth:
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,18 +29,19 @@ from onejob.engine import (
     Page,
     Query,
 )
+from onejob.engines.batcher import replies_or_partly_done
 from onejob.engines.sql import ScanPlan
-from onejob.errors import FactsLocked, PartlyDone, Unavailable, Unknown
+from onejob.errors import FactsLocked, Unavailable, Unknown
 
 from . import queries
-from .connection import Connector, NotificationListener, durability_warning
+from .connection import Connector, NotificationListener, ServerSettings, durability_warning
 from .errors import (
     is_command_error,
     is_connection_loss,
     is_missing_table,
     is_outcome_unknown,
     is_unstorable_text,
-    to_engine_error,
+    to_postgres_failure,
 )
 from .fact_cache import FactCache
 from .schema import LedgerIdentity, known_schema_version
@@ -48,238 +49,24 @@ from .statements import Statements, barrier_values
 from .store import CONTENDED_SECONDS, CallState, ExpiringIds, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
 
-_IDLE_POLL_SECONDS = 0.01
-
-
-class TimeoutWatchdog:
-    """One timer for all calls in flight. A call that takes too long calls `on_timeout` once, and goes on."""
-
-    def __init__(self, timeout_error: Callable[[CallState], Exception]) -> None:
-        self._timeout_error = timeout_error
-        self._calls: dict[CallState, tuple[float, OnTimeout]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = 0.0
-
-    def begin(self, call: CallState, seconds: float, on_timeout: OnTimeout) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        self._calls[call] = until, on_timeout
-        if self._timer is None or until < self._timer_due:
-            self._set_timer(loop, until)
-
-    def end(self, call: CallState) -> None:
-        del self._calls[call]
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
-    async def wait_until_idle(self, seconds: float) -> None:
-        """Wait until no call is in flight that has callers, but no longer than this."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not all(call.timed_out for call in self._calls) and loop.time() < until:  # noqa: ASYNC110 - once
-            await asyncio.sleep(_IDLE_POLL_SECONDS)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The timer was set for a call that has most often ended long ago: see which are late, and set the next."""
-        now, self._timer = max(loop.time(), self._timer_due), None  # a timer may run out a little early
-        late = [call for call, (until, _) in self._calls.items() if until <= now and not call.timed_out]
-        for call in late:
-            call.timed_out = True
-            self._calls[call][1](self._timeout_error(call))
-        next_one = min((until for until, _ in self._calls.values() if until > now), default=None)
-        if next_one is not None:
-            self._set_timer(loop, next_one)
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_due = loop.call_at(until, self._on_timer, loop), until
-
-
-T = TypeVar("T")
-
-RECONNECT_SECONDS = 10.0
-
-Result = AnyReply | Exception
-BatchFunction = Callable[[Any, Sequence[Command[Any]], Sequence[Footprint], CallState], Awaitable[list[AnyReply]]]
-
-
-async def execute_isolating_failures(
-    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
-) -> Sequence[Result]:
-    """If a command breaks its batch, execute each alone, so that only that one fails."""
-    try:
-        footprints = [command.footprint for command in commands]
-        return await run_with_reconnect(
-            connector, lambda connection: execute(connection, commands, footprints, call), call
-        )
-    except (Unavailable, Unknown):
-        raise
-    except Exception as error:
-        if not is_command_error(error):
-            raise to_engine_error(connector.display_url, error) from error
-        if len(commands) == 1:
-            return [to_defect(commands[0], error)]
-    return await _execute_one_by_one(connector, execute, commands, call)
-
-
-async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitable[T]], call: CallState) -> T:
-    """Run it; after a connection loss run it again on a new connection, unless it may have committed."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + RECONNECT_SECONDS
-    while True:
-        connection = connector.connection or await connector.ensure_connected(until)
-        call.committing = False
-        try:
-            return await work(connection)
-        except (Unavailable, Unknown):
-            raise
-        except Exception as error:
-            if call.committing and is_outcome_unknown(error):
-                connector.terminate()
-                raise Unknown(f"{connector.display_url} was lost during a commit ({error}); retry it") from error
-            if is_missing_table(error):
-                connector.doubt_ledger()
-            if not is_connection_loss(error):
-                raise
-            connector.terminate()
-            if loop.time() >= until:
-                raise to_engine_error(connector.display_url, error) from error
-
-
-async def _execute_one_by_one(
-    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
-) -> list[Result]:
-    results: list[Result] = []
-    for command in commands:
-        try:
-            call.raise_if_timed_out()
-            results += await execute_isolating_failures(connector, execute, [command], call)
-        except FactsLocked as error:
-            results.append(error)
-        except Unavailable as error:
-            if not call.has_committed:
-                raise
-            raise _failed_midway(error) from error
-    return results
-
-
-def _failed_midway(error: Unavailable) -> Unknown:
-    return Unknown(f"the store failed in the middle of a batch ({error}); retry it")
-
-
-PART_LOCK_TIMEOUT_MS = 50
-SINGLE_LOCK_TIMEOUT_MS = 200
-SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not split any further
-LOCKED_FACT_SECONDS = 5.0
-
-
-class LockedFacts(ExpiringIds):
-    """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
-
-    def __init__(self) -> None:
-        super().__init__(LOCKED_FACT_SECONDS)
-
-    def are_named_by(self, command: Command[Any]) -> bool:
-        """Policies do not count: one statement that inserts needs no lock on them, and executing it alone would."""
-        return self.has_any(_named_ids(command))
-
-
-def _named_ids(command: Command[Any], *, policies: bool = False) -> set[bytes]:
-    try:
-        f = command.footprint
-    except Exception:  # noqa: BLE001 - reported when the command is executed
-        return set()
-    ids = {f.record, *f.jobs, f.stream, f.usage}
-    if policies:
-        ids |= {f.policy, f.precondition.policy_id if f.precondition is not None else b""}
-    return ids - {b""}
-
-
-class SplitBatch:
-    """Executes a batch in parts, because another transaction holds locks on some of its facts, or a statement took too long.
-
-    The parts keep the order of the batch. A part that meets a lock is halved, until the command that needs it is alone:
-    only that one fails, and so do those that name the same fact, without waiting for it once more.
-    """
-
-    def __init__(self, store: PostgresStore, call: CallState, locked_before: LockedFacts) -> None:
-        self._store = store
-        self._call = call
-        self._locked_before = locked_before
-        self._locked_now: dict[bytes, str] = {}  # the messages by id
-        self._until = asyncio.get_running_loop().time() + SPLIT_SECONDS_MAX
-
-    @property
-    def is_out_of_time(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._until
-
-    async def execute(self, commands: Sequence[Command[Any]]) -> list[Result]:
-        results: list[Result] = []
-        for is_suspect, part in groupby(commands, self._is_suspect):
-            for commands_of_part in ([command] for command in part) if is_suspect else (list(part),):
-                results += await self._execute_part(commands_of_part)
-        return results
-
-    def _is_suspect(self, command: Command[Any]) -> bool:
-        if not self._locked_now.keys().isdisjoint(_named_ids(command, policies=True)):
-            return True
-        return self._locked_before.are_named_by(command)
-
-    async def _execute_part(self, commands: Sequence[Command[Any]]) -> Sequence[Result]:
-        if len(commands) == 1:
-            return [await self._execute_single(commands[0])]
-        try:
-            return await self._write(commands, PART_LOCK_TIMEOUT_MS)
-        except FactsLocked as error:
-            if self.is_out_of_time:
-                return [FactsLocked(str(error)) for _ in commands]
-        middle = len(commands) // 2
-        return [*await self.execute(commands[:middle]), *await self.execute(commands[middle:])]
-
-    async def _execute_single(self, command: Command[Any]) -> Result:
-        ids = _named_ids(command, policies=True)
-        for id in ids & self._locked_now.keys():
-            return FactsLocked(self._locked_now[id], (id,))
-        if self.is_out_of_time and self._locked_before.are_named_by(command):
-            return FactsLocked(
-                "other transactions hold many of these facts: nothing was done; see what hangs, then retry"
-            )
-        try:
-            (result,) = await self._write([command], SINGLE_LOCK_TIMEOUT_MS)
-        except FactsLocked as error:
-            locked = find_locked_ids(error, command)
-            self._locked_now.update(dict.fromkeys(locked, str(error)))
-            self._locked_before.remember(locked)
-            return error
-        self._locked_before.forget(ids)
-        return result
-
-    async def _write(self, commands: Sequence[Command[Any]], lock_timeout_ms: int) -> Sequence[Result]:
-        self._call.raise_if_timed_out()
-        write = partial(self._store.write_locked, lock_timeout_ms=lock_timeout_ms)
-        return await execute_isolating_failures(self._store.connector, write, commands, self._call)
-
-
-def find_locked_ids(error: FactsLocked, command: Command[Any]) -> Sequence[bytes]:
-    """The id that is locked, as far as it is certain. An insert of a single command waits for another one of its key."""
-    if error.ids:
-        return error.ids if len(error.ids) == 1 else ()
-    record = command.footprint.record
-    return (record,) if record else ()
-
-
 OPEN_SECONDS = 5.0
+RECONNECT_SECONDS = 10.0
 # Callers that wait longer are answered with what is known; the call goes on.
 ANSWER_SECONDS = 15.0
 WRITE_LANES = 2
 # New facts are inserted in one statement; a single update in the same batch would put all of it on the slow path.
 UPDATE_LANES = 1
 BATCH_MAX = 256
+PART_LOCK_TIMEOUT_MS = 50
+SINGLE_LOCK_TIMEOUT_MS = 200
+SPLIT_SECONDS_MAX = 3.0  # afterwards each part is tried once more, and not split any further
+LOCKED_FACT_SECONDS = 5.0
+_IDLE_POLL_SECONDS = 0.01
 _BARRIER_POLL_SECONDS = 0.005
+
+T = TypeVar("T")
+Result = AnyReply | Exception
+BatchFunction = Callable[[Any, Sequence[Command[Any]], Sequence[Footprint], CallState], Awaitable[list[AnyReply]]]
 
 
 class PostgresEngine(EngineBase):
@@ -334,23 +121,16 @@ class PostgresEngine(EngineBase):
 
     @property
     def info(self) -> EngineInfo:
-        settings = self._connectors[1].server_settings
-        return EngineInfo(
-            name="postgres",
-            ledger_id=self._ledger.id,
-            durability=self._url.durability or Durability.DISK,
-            durability_warning="" if settings is None else durability_warning(settings, self._url.durability),
-            write_lanes=WRITE_LANES,
-            update_lanes=UPDATE_LANES,
-            batch_max=BATCH_MAX,
-        )
+        return _engine_info(self._ledger.id, self._connectors[1].server_settings, self._url.durability)
 
-    def execute(
+    async def execute(
         self, commands: Sequence[Command[Any]], /, *, on_timeout: OnTimeout | None = None
-    ) -> Coroutine[Any, Any, Sequence[AnyReply]]:
+    ) -> Sequence[AnyReply]:
         """With `on_timeout` in the task of the caller, which nobody cancels; else in a task of its own."""
         work = partial(self._execute, commands)
-        return self._run_in_own_task(work) if on_timeout is None else self._run_with_timeout(work, on_timeout)
+        if on_timeout is None:
+            return await self._run_in_own_task(work)
+        return await self._run_with_timeout(work, on_timeout)
 
     async def scan(self, query: Query[T], /) -> Page[T]:
         self._refuse_closed()
@@ -395,7 +175,8 @@ class PostgresEngine(EngineBase):
         finally:
             self._watchdog.end(call)
 
-    async def _execute(self, commands: Sequence[Command[Any]], call: CallState) -> list[AnyReply]:
+    async def _execute(self, commands: Sequence[Command[Any]], call: CallState) -> Sequence[AnyReply]:
+        """As one batch; if another transaction holds some of its facts, in parts."""
         if not commands:
             return []
         writes = any(command.writes for command in commands)
@@ -403,25 +184,26 @@ class PostgresEngine(EngineBase):
         store = await lanes.get() if lanes.empty() else lanes.get_nowait()
         try:
             call.raise_if_timed_out()
-            if writes:
-                return _replies_or_raise(await self._write(store, commands, call))
-            return _replies_or_raise(await execute_isolating_failures(store.connector, store.read, commands, call))
+            if not writes:
+                results = await execute_with_reconnect(store.connector, store.read, commands, call)
+            elif self._locked_facts and self._locked_facts.are_named_by_any(commands):
+                results = await self._execute_split(store, commands, call)
+            else:
+                try:
+                    results = await execute_with_reconnect(store.connector, store.write, commands, call)
+                except FactsLocked as error:
+                    if len(commands) == 1:
+                        self._locked_facts.remember(find_locked_ids(error, commands[0]))
+                        raise
+                    results = await self._execute_split(store, commands, call)
+            return replies_or_partly_done(results)
         finally:
             lanes.put_nowait(store)
 
-    async def _write(self, store: PostgresStore, commands: Sequence[Command[Any]], call: CallState) -> Sequence[Result]:
-        """As one batch; if another transaction holds some of its facts, in parts."""
-        locked = self._locked_facts
-        if locked:
-            locked.drop_old()
-        if not (locked and any(map(locked.are_named_by, commands))):
-            try:
-                return await execute_isolating_failures(store.connector, store.write, commands, call)
-            except FactsLocked as error:
-                if len(commands) == 1:
-                    locked.remember(find_locked_ids(error, commands[0]))
-                    raise
-        split = SplitBatch(store, call, locked)
+    async def _execute_split(
+        self, store: PostgresStore, commands: Sequence[Command[Any]], call: CallState
+    ) -> Sequence[Result]:
+        split = SplitBatch(store, call, self._locked_facts)
         try:
             results = await split.execute(commands)
         except Unavailable as error:
@@ -477,7 +259,7 @@ class PostgresEngine(EngineBase):
         except (Unavailable, Unknown):
             raise
         except Exception as error:
-            raise to_engine_error(self._url.display_url, error) from error
+            raise to_postgres_failure(self._url.display_url, error) from error
         finally:
             self._idle_readers.put_nowait(store)
 
@@ -505,14 +287,228 @@ class PostgresEngine(EngineBase):
             raise Unavailable(f"the engine on {self._url.display_url} is closed; open another")
 
 
-def _replies_or_raise(results: Sequence[Result]) -> list[AnyReply]:
-    """The replies; if some commands failed alone, one exception that has the results of all."""
-    failures = [result for result in results if isinstance(result, Exception)]
-    if not failures:
-        return cast("list[AnyReply]", results)
-    if len(failures) == len(results):
-        raise failures[0]
-    raise PartlyDone(f"part of the batch was not executed ({failures[0]}); retry all of it", results)
+@lru_cache(maxsize=8)
+def _engine_info(ledger_id: str, settings: ServerSettings | None, declared: Durability | None) -> EngineInfo:
+    return EngineInfo(
+        name="postgres",
+        ledger_id=ledger_id,
+        durability=declared or Durability.DISK,
+        durability_warning="" if settings is None else durability_warning(settings, declared),
+        write_lanes=WRITE_LANES,
+        update_lanes=UPDATE_LANES,
+        batch_max=BATCH_MAX,
+    )
+
+
+class TimeoutWatchdog:
+    """One timer for all calls in flight. A call that takes too long calls `on_timeout` once, and goes on."""
+
+    def __init__(self, timeout_error: Callable[[CallState], Exception]) -> None:
+        self._timeout_error = timeout_error
+        self._calls: dict[CallState, tuple[float, OnTimeout]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+
+    def begin(self, call: CallState, seconds: float, on_timeout: OnTimeout) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        self._calls[call] = until, on_timeout
+        if self._timer is None or until < self._timer_due:
+            self._set_timer(loop, until)
+
+    def end(self, call: CallState) -> None:
+        del self._calls[call]
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    async def wait_until_idle(self, seconds: float) -> None:
+        """Wait until no call is in flight that has callers, but no longer than this."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not all(call.timed_out for call in self._calls) and loop.time() < until:  # noqa: ASYNC110 - once
+            await asyncio.sleep(_IDLE_POLL_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The timer was set for a call that has most often ended long ago: see which are late, and set the next."""
+        now, self._timer = max(loop.time(), self._timer_due), None  # a timer may run out a little early
+        late = [call for call, (until, _) in self._calls.items() if until <= now and not call.timed_out]
+        for call in late:
+            call.timed_out = True
+            self._calls[call][1](self._timeout_error(call))
+        next_one = min((until for until, _ in self._calls.values() if until > now), default=None)
+        if next_one is not None:
+            self._set_timer(loop, next_one)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due = loop.call_at(until, self._on_timer, loop), until
+
+
+class SplitBatch:
+    """Executes a batch in parts, because another transaction holds locks on some of its facts, or a statement took too long.
+
+    The parts keep the order of the batch. A part that meets a lock is halved, until the command that needs it is alone:
+    only that one fails, and so do those that name the same fact, without waiting for it once more.
+    """
+
+    def __init__(self, store: PostgresStore, call: CallState, locked_before: "LockedFacts") -> None:
+        self._store = store
+        self._call = call
+        self._locked_before = locked_before
+        self._locked_now: dict[bytes, str] = {}  # the messages by id
+        self._until = asyncio.get_running_loop().time() + SPLIT_SECONDS_MAX
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._until
+
+    async def execute(self, commands: Sequence[Command[Any]]) -> list[Result]:
+        results: list[Result] = []
+        for is_suspect, part in groupby(commands, self._is_suspect):
+            for commands_of_part in ([command] for command in part) if is_suspect else (list(part),):
+                results += await self._execute_part(commands_of_part)
+        return results
+
+    def _is_suspect(self, command: Command[Any]) -> bool:
+        if not self._locked_now.keys().isdisjoint(_named_ids(command, policies=True)):
+            return True
+        return self._locked_before.are_named_by(command)
+
+    async def _execute_part(self, commands: Sequence[Command[Any]]) -> Sequence[Result]:
+        if len(commands) == 1:
+            return [await self._execute_single(commands[0])]
+        try:
+            return await self._write(commands, PART_LOCK_TIMEOUT_MS)
+        except FactsLocked as error:
+            if self.is_out_of_time:
+                return [FactsLocked(str(error)) for _ in commands]
+        middle = len(commands) // 2
+        return [*await self.execute(commands[:middle]), *await self.execute(commands[middle:])]
+
+    async def _execute_single(self, command: Command[Any]) -> Result:
+        ids = _named_ids(command, policies=True)
+        for id in ids & self._locked_now.keys():
+            return FactsLocked(self._locked_now[id], (id,))
+        if self.is_out_of_time and self._locked_before.are_named_by(command):
+            return FactsLocked(
+                "other transactions hold many of these facts: nothing was done; see what hangs, then retry"
+            )
+        try:
+            (result,) = await self._write([command], SINGLE_LOCK_TIMEOUT_MS)
+        except FactsLocked as error:
+            locked = find_locked_ids(error, command)
+            self._locked_now.update(dict.fromkeys(locked, str(error)))
+            self._locked_before.remember(locked)
+            return error
+        self._locked_before.forget(ids)
+        return result
+
+    async def _write(self, commands: Sequence[Command[Any]], lock_timeout_ms: int) -> Sequence[Result]:
+        self._call.raise_if_timed_out()
+        write = partial(self._store.write_locked, lock_timeout_ms=lock_timeout_ms)
+        return await execute_with_reconnect(self._store.connector, write, commands, self._call)
+
+
+class LockedFacts(ExpiringIds):
+    """The ids of facts that another transaction held a few seconds ago. Commands that name one are executed alone."""
+
+    def __init__(self) -> None:
+        super().__init__(LOCKED_FACT_SECONDS)
+
+    def are_named_by_any(self, commands: Sequence[Command[Any]]) -> bool:
+        self.drop_old()
+        return any(map(self.are_named_by, commands))
+
+    def are_named_by(self, command: Command[Any]) -> bool:
+        """Policies do not count: one statement that inserts needs no lock on them, and executing it alone would."""
+        return self.has_any(_named_ids(command))
+
+
+def _named_ids(command: Command[Any], *, policies: bool = False) -> set[bytes]:
+    try:
+        f = command.footprint
+    except Exception:  # noqa: BLE001 - reported when the command is executed
+        return set()
+    ids = {f.record, *f.jobs, f.stream, f.usage}
+    if policies:
+        ids |= {f.policy, f.precondition.policy_id if f.precondition is not None else b""}
+    return ids - {b""}
+
+
+def find_locked_ids(error: FactsLocked, command: Command[Any]) -> Sequence[bytes]:
+    """The id that is locked, as far as it is certain. An insert of a single command waits for another one of its key."""
+    if error.ids:
+        return error.ids if len(error.ids) == 1 else ()
+    record = command.footprint.record
+    return (record,) if record else ()
+
+
+async def execute_with_reconnect(
+    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
+) -> Sequence[Result]:
+    """Execute a batch; if a command breaks it, execute each alone, so that only that one fails."""
+    try:
+        footprints = [command.footprint for command in commands]
+        return await run_with_reconnect(
+            connector, lambda connection: execute(connection, commands, footprints, call), call
+        )
+    except (Unavailable, Unknown):
+        raise
+    except Exception as error:
+        if not is_command_error(error):
+            raise to_postgres_failure(connector.display_url, error) from error
+        if len(commands) == 1:
+            return [to_defect(commands[0], error)]
+    return await _execute_one_by_one(connector, execute, commands, call)
+
+
+async def run_with_reconnect(connector: Connector, work: Callable[[Any], Awaitable[T]], call: CallState) -> T:
+    """Run it; after a connection loss run it again on a new connection, unless it may have committed."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + RECONNECT_SECONDS
+    while True:
+        connection = connector.connection or await connector.ensure_connected(until)
+        call.committing = False
+        try:
+            return await work(connection)
+        except (Unavailable, Unknown):
+            raise
+        except Exception as error:
+            if call.committing and is_outcome_unknown(error):
+                connector.terminate()
+                raise Unknown(f"{connector.display_url} was lost during a commit ({error}); retry it") from error
+            if is_missing_table(error):
+                connector.doubt_ledger()
+            if not is_connection_loss(error):
+                raise
+            connector.terminate()
+            if loop.time() >= until:
+                raise to_postgres_failure(connector.display_url, error) from error
+
+
+async def _execute_one_by_one(
+    connector: Connector, execute: BatchFunction, commands: Sequence[Command[Any]], call: CallState
+) -> list[Result]:
+    results: list[Result] = []
+    for command in commands:
+        try:
+            call.raise_if_timed_out()
+            results += await execute_with_reconnect(connector, execute, [command], call)
+        except FactsLocked as error:
+            results.append(error)
+        except Unavailable as error:
+            if not call.has_committed:
+                raise
+            raise _failed_midway(error) from error
+    return results
+
+
+def _failed_midway(error: Unavailable) -> Unknown:
+    return Unknown(f"the store failed in the middle of a batch ({error}); retry it")
 
 
 async def _run_to_completion(work: Coroutine[Any, Any, T], future: "asyncio.Future[T]") -> None:

@@ -17,7 +17,7 @@ from onejob.engine import Durability, OnSettled
 from onejob.errors import StoreRefused, Unavailable
 
 from .clock import ServerClock
-from .errors import sqlstate_of, to_engine_error, to_url_error
+from .errors import sqlstate_of, to_postgres_failure, to_url_error
 from .schema import LedgerIdentity, apply_migrations
 from .url import PostgresUrl
 
@@ -158,6 +158,7 @@ class Connector:
 
     def __init__(self, url: PostgresUrl, monotonic: Callable[[], float], ledger: LedgerIdentity) -> None:
         self._url = url
+        self.display_url, self.pooled = url.display_url, url.pooled
         self._ledger = ledger
         self._ledger_check = 0  # the number of the check that the connection has passed
         self._connection: Any = None
@@ -165,14 +166,6 @@ class Connector:
         self.server_settings: ServerSettings | None = None
         self.warning_count = 0
         self.migrations_applied = 0
-
-    @property
-    def display_url(self) -> str:
-        return self._url.display_url
-
-    @property
-    def pooled(self) -> bool:
-        return self._url.pooled
 
     def begin_sql(self, mode: str = "", *, lock_timeout_ms: int = 0) -> str:
         """Begin a transaction, with other timeouts than those of the session if one for locks is given."""
@@ -211,9 +204,9 @@ class Connector:
                 if isinstance(error, ValueError):
                     raise to_url_error(self.display_url, error) from None
                 if sqlstate_of(error).startswith(_FATAL_SQLSTATES):
-                    raise StoreRefused(str(to_engine_error(self.display_url, error))) from error
+                    raise StoreRefused(str(to_postgres_failure(self.display_url, error))) from error
                 if loop.time() + backoff.seconds >= until:
-                    raise Unavailable(str(to_engine_error(self.display_url, error))) from error
+                    raise Unavailable(str(to_postgres_failure(self.display_url, error))) from error
             await asyncio.sleep(next(backoff))
 
     async def _connect(self, timeout: float) -> Any:

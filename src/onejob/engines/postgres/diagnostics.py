@@ -8,7 +8,7 @@ from msgspec import Struct
 from onejob.errors import OnejobError
 
 from .connection import CONNECT_SECONDS, NonCancellingConnection, ServerSettings, find_violations, read_server_settings
-from .errors import to_engine_error, to_url_error
+from .errors import to_postgres_failure, to_url_error
 from .schema import known_schema_version, read_schema_version
 from .url import PostgresUrl, parse_postgres_url
 
@@ -73,7 +73,7 @@ async def diagnose(url: str) -> PostgresDiagnostics:
     except ValueError as error:  # a part of the URL that the driver cannot parse, which its message quotes
         raise to_url_error(target.display_url, error) from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-        raise to_engine_error(target.display_url, error) from error
+        raise to_postgres_failure(target.display_url, error) from error
 
 
 async def _run_diagnostics(connection: Any, url: PostgresUrl) -> PostgresDiagnostics:

@@ -78,7 +78,7 @@ def is_outcome_unknown(error: BaseException) -> bool:
     return not isinstance(error, asyncpg.PostgresError) or sqlstate_of(error).startswith(_SESSION_END_STATES)
 
 
-def to_engine_error(display_url: str, error: BaseException) -> Unavailable:
+def to_postgres_failure(display_url: str, error: BaseException) -> Unavailable:
     """The error for a batch that was certainly not committed."""
     state = sqlstate_of(error)
     act = next((act for begin, act in _NEXT_ACTS.items() if state.startswith(begin)), "")
