@@ -15,8 +15,9 @@ import onejob
 from onejob import middleware, testing
 from onejob import settings as environment
 from onejob import transaction as in_transaction
-from onejob.cli import parser as command_line
+from onejob.cli.arguments import TARGET_GROUP
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS as EXIT_CODES
+from onejob.cli.parser import build_parser
 from onejob.codes import CODES, ErrorCode
 from onejob.core.states import (
     ENDED_STATES,
@@ -176,11 +177,11 @@ def _value(value: Any) -> str:
 
 def command() -> str:
     """Every command with its arguments, as the parser has them."""
-    parser = command_line.build_parser()
+    parser = build_parser()
     lines = [
         "# The command line",
         "",
-        "Generated from `src/onejob/cli/parser.py` by `make docs`; `onejob COMMAND --help` prints the same.",
+        "Generated from `src/onejob/cli/commands/` by `make docs`; `onejob COMMAND --help` prints the same.",
         "",
         "The commands work directly on an engine, or against a server. They print text for people, with colours only on",
         "a terminal. With `--json` they print the response bodies of the HTTP API without the id of the request (`submit`",
@@ -201,7 +202,7 @@ def command() -> str:
         "on an engine only.",
         "",
     ]
-    lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], command_line.TARGET_GROUP))
+    lines += _arguments(_group(dict(_by_name(parser))["onejob submit"], TARGET_GROUP))
     return "\n".join([*lines, ""])
 
 
@@ -236,12 +237,7 @@ def _error_row(row: ErrorCode) -> str:
 def _section(made: ArgumentParser) -> Iterator[str]:
     example = (made.epilog or "").removeprefix("example:\n").strip()
     yield from ("", f"## {made.prog}", "", made.description or "", "", "```", example, "```")
-    own = [
-        action
-        for group in made._action_groups
-        if group.title != command_line.TARGET_GROUP
-        for action in group._group_actions
-    ]
+    own = [action for group in made._action_groups if group.title != TARGET_GROUP for action in group._group_actions]
     arguments = list(_arguments(own))
     if len(arguments) > 2:
         yield from ("", *arguments)

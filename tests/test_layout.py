@@ -34,8 +34,6 @@ AGAINST_THE_RINGS = {
     ("onejob.settings", "onejob.engines"): "says whether a URL has a password",
     ("onejob.settings", "onejob.http"): "reads the service's configuration, imported late",
     ("onejob.worker", "onejob.transaction"): "a handler ends its job in the caller's transaction, imported late",
-    ("onejob.cli", "onejob.cli.commands"): "the parser has their arguments",
-    ("onejob.django", "onejob.cli.commands"): "a command that runs a worker, too",
     ("onejob.server", "onejob.http"): "limits, problems and logs",
 }
 
@@ -81,7 +79,8 @@ SMALL_MODULES = {
     "onejob.inside": "the old name of a package, which says the new one",
 }
 
-RULE_FILES = "onejob.conformance"  # one file per promise, all imported by the contract
+# One file per promise, all imported by the contract; one file per command, found by its name.
+ONE_FILE_EACH = {"onejob.conformance", "onejob.cli.commands"}
 
 # Names that only insiders can guess: never again as the name of a module, class or function.
 PRIVATE_WORDS = {
@@ -179,7 +178,7 @@ def test_a_file_is_an_idea_and_not_a_crumb() -> None:
     crumbs = {
         module
         for module, _ in modules()
-        if not module.endswith("__init__") and not is_inside(module, {RULE_FILES})
+        if not module.endswith("__init__") and not is_inside(module, ONE_FILE_EACH)
         if len(source_lines(module)) < SMALL_MODULE_LINES and len(importers[module] - {module}) <= 1
     }
     report(

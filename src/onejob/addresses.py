@@ -24,7 +24,7 @@ def parse_address(text: str, *, setting: str, advice: str, host_default: str = "
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or host_default
     if not (host and port.isascii() and port.isdigit() and int(port[:6]) <= PORT_MAX):
-        raise Invalid(setting, f"{text!r} is no address; write {advice}")
+        raise Invalid(setting, f"{text!r} is not an address; use {advice}")
     return Address(host, int(port))
 
 

@@ -9,7 +9,9 @@ from threading import Thread
 import pytest
 
 from onejob import sync
-from onejob.cli.commands import submit as jobs
+from onejob.cli import wait
+from onejob.cli.commands import submit
+from onejob.cli.render import annotate
 from onejob.core.key import checked_key
 from onejob.settings import CI_SYSTEMS, CiEnvironment
 from tests.support.command_line import ONEJOB, CommandRunner
@@ -98,9 +100,9 @@ def test_outside_of_ci_the_commit_is_the_key(run: CommandRunner, tmp_path: Path)
 
 def test_a_long_key_is_a_digest_that_still_fits() -> None:
     parts = ["x" * 200, "y" * 200]
-    assert jobs._join_key_parts("github", parts) != jobs._join_key_parts("github", ["x" * 200, "y" * 201])
-    assert checked_key(jobs._join_key_parts("github", parts)).startswith("github:sha256:")
-    assert jobs._join_key_parts("a", ["b:c", "d"]) != jobs._join_key_parts("a", ["b", "c:d"])
+    assert submit._join_key_parts("github", parts) != submit._join_key_parts("github", ["x" * 200, "y" * 201])
+    assert checked_key(submit._join_key_parts("github", parts)).startswith("github:sha256:")
+    assert submit._join_key_parts("a", ["b:c", "d"]) != submit._join_key_parts("a", ["b", "c:d"])
 
 
 def test_github_gets_outputs_and_annotations(
@@ -132,7 +134,7 @@ def test_an_output_file_that_cannot_be_written_does_not_fail_the_command(
 
 
 def test_annotations_cannot_be_forged(capsys: pytest.CaptureFixture[str]) -> None:
-    jobs.annotate("error", "100%\n::notice::forged")
+    annotate("error", "100%\n::notice::forged")
     assert capsys.readouterr().err == "::error::100%25%0A::notice::forged\n"
 
 
@@ -155,8 +157,8 @@ def test_a_sequence_number_is_not_waited_for(run: CommandRunner) -> None:
 
 
 def test_a_terminal_shows_a_bar() -> None:
-    bars = {jobs._bar_text(tenths / 10) for tenths in range(200)}
-    assert {len(bar) for bar in bars} == {jobs.BAR_WIDTH}
+    bars = {wait._bar_text(tenths / 10) for tenths in range(200)}
+    assert {len(bar) for bar in bars} == {wait.BAR_WIDTH}
     assert len(bars) > 10
 
 
@@ -169,7 +171,7 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     shown = os.read(main, 65536).decode()
     os.close(main)
     assert "] pending for " in shown
-    assert shown.endswith(jobs.ERASE_LINE)
+    assert shown.endswith(wait.ERASE_LINE)
 
 
 def test_an_unknown_ci_system_is_none() -> None:

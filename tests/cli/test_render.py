@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 import onejob
 from onejob.cli import render
+from onejob.cli.arguments import parse_duration
+from onejob.cli.commands import explain
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
-from onejob.cli.parser import parse_duration
 from onejob.cli.render import Screen, format_duration, sanitize
 from onejob.http.schemas.jobs import EventOut, KeyConflictOut, KeyOut
 from tests.support.command_line import ONEJOB, CommandRunner
@@ -161,12 +162,12 @@ def test_text_from_elsewhere_cannot_move_the_cursor() -> None:
 
 
 def test_symbols_are_ascii_on_a_terminal_without_unicode() -> None:
-    text = "\n".join(render.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
+    text = "\n".join(explain.timeline_lines(Screen(unicode=False, now=NOW), long_history()))
     assert text.isascii()
 
 
 def test_a_long_history_says_how_much_is_not_kept() -> None:
-    lines = render.timeline_lines(Screen(now=NOW), long_history())
+    lines = explain.timeline_lines(Screen(now=NOW), long_history())
     assert len(lines) == 32 + 1 + 1
     assert lines[8].endswith("… 8 more events, not kept")
     assert "○" in lines[-1]
@@ -198,7 +199,7 @@ def long_history() -> KeyOut:
 
 def test_the_timeline_of_a_key_has_its_conflicts_with_actor_and_paths() -> None:
     conflict = KeyConflictOut(NOW - timedelta(minutes=1), "user:7", ["/input/amount", "/input/\x1b[31m"])
-    lines = render.timeline_lines(Screen(now=NOW), replace(long_history(), recent_conflicts=[conflict]))
+    lines = explain.timeline_lines(Screen(now=NOW), replace(long_history(), recent_conflicts=[conflict]))
     (line,) = [line for line in lines if "conflict" in line]
     assert "another body under the key: /input/amount, /input/" in line
     assert " by user:7" in line

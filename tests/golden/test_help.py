@@ -8,7 +8,8 @@ import pytest
 from onejob.cli import main
 from tests.golden.conftest import GoldenCheck
 
-_LISTED = re.compile(r"^ {4}([a-z][a-z-]*)(?: {2,}.*)?$", re.MULTILINE)
+_COMMANDS = re.compile(r"^ {2}([a-z][a-z-]*) {2}", re.MULTILINE)
+_SUBCOMMANDS = re.compile(r"^ {4}([a-z][a-z-]*)(?: {2,}.*)?$", re.MULTILINE)
 
 
 def test_help_of_every_command(
@@ -26,11 +27,9 @@ def help_texts(capsys: pytest.CaptureFixture[str], *words: str) -> Iterator[tupl
     assert main([*words, "--help"]) == 0
     text = portable_help(capsys.readouterr().out)
     yield words, text
-    title = "subcommands" if words else "commands"
-    if f"\n{title}:\n" in text:
-        listed = text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
-        for name in _LISTED.findall(listed):
-            yield from help_texts(capsys, *words, name)
+    listed = _SUBCOMMANDS.findall(text.partition("\nsubcommands:\n")[2].partition("\n\n")[0])
+    for name in listed if words else _COMMANDS.findall(text):
+        yield from help_texts(capsys, *words, name)
 
 
 def portable_help(text: str) -> str:

@@ -69,10 +69,10 @@ def test_one_job_per_key_survives_kills_lost_answers_and_races(run: CommandRunne
 
 @pytest.mark.usefixtures("clean_environment")
 def test_a_store_that_forgets_is_found_out(tmp_path: Path) -> None:
-    command = ArgumentParser()
-    prove.add_prove_arguments(command)
+    command = ArgumentParser(epilog="")
+    prove.add_arguments(command)
     options = command.parse_args(["--keys", "40", "--kills", "0"])
-    verdict, _ = prove.run_prove(options, serve=FORGETFUL)
+    verdict, _ = prove.prove(options, serve=FORGETFUL)
     assert not verdict.is_kept
     assert verdict.lost + verdict.doubled > 0, str(verdict)
     assert verdict.problems

@@ -301,11 +301,7 @@ class EngineBackend:
 
 class ServerBackend:
     def __init__(
-        self,
-        url: str,
-        api_key: str | None = None,
-        retry_for: timedelta | None = None,
-        window: timedelta | None = None,
+        self, url: str, api_key: str | None = None, retry_for: timedelta | None = None, window: timedelta | None = None
     ) -> None:
         if not url.isascii():
             raise Invalid("url", "the URL is not ASCII; write its host as xn--… and its path in percent-encoding")

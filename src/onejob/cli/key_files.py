@@ -8,10 +8,12 @@ not changed.
 
 import asyncio
 import csv
+from argparse import ArgumentParser, Namespace
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
+from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -33,6 +35,8 @@ from onejob.ledger import Ledger
 from onejob.ledger.parse import checked_lookup_scope
 from onejob.runtime.callers import Caller, key_record_id
 from onejob.runtime.present import to_exception
+
+from .arguments import choices
 
 CHUNK_LINES = 500
 LINE_BYTES_MAX = 64 * 1024
@@ -62,6 +66,9 @@ class KeyLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
 
 
 COLUMNS = tuple(field.name for field in fields(KeyLine))
+
+
+_SUFFIXES = {".csv": KeyFormat.CSV, ".jsonl": KeyFormat.JSONL, ".ndjson": KeyFormat.JSONL}
 
 
 class LineOutcome(StrEnum):
@@ -142,13 +149,13 @@ def _read_csv(file: TextIO) -> Iterator[tuple[int, KeyLine | Invalid]]:
         return
     unknown = [name for name in columns if name not in COLUMNS]
     if unknown or len(set(columns)) < len(columns) or not {"idempotency_key"} <= set(columns):
-        wrong = f"{unknown[0]!r} is none" if unknown else "idempotency_key is missing, or one is there twice"
+        wrong = f"{unknown[0]!r} is not one of them" if unknown else "idempotency_key is missing, or one is there twice"
         raise Invalid("columns", f"the first line names the columns, of {', '.join(COLUMNS)}; {wrong}: correct it")
     while True:
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise Invalid("file", f"line {rows.line_num} is no CSV ({error}); correct it") from error
+            raise Invalid("file", f"line {rows.line_num} is not CSV ({error}); correct it") from error
         if row is None:
             return
         if len(row) == len(columns):
@@ -167,7 +174,7 @@ def _read_jsonl(file: TextIO) -> Iterator[tuple[int, KeyLine | Invalid]]:
         try:
             yield number, decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeEncodeError) as error:
-            yield number, Invalid("line", f"it is no JSON of a key: {error}; correct it")
+            yield number, Invalid("line", f"it is not the JSON of a key: {error}; correct it")
 
 
 class _ImportedLine(Struct):
@@ -311,7 +318,7 @@ def _parse_time(what: str, text: str) -> int:
     try:
         return to_ms(datetime.fromisoformat(text.strip()))
     except (ValueError, Invalid):
-        raise Invalid(what, f"{text[:40]!r} is no time with a zone; write 2030-01-31T12:00:00Z") from None
+        raise Invalid(what, f"{text[:40]!r} is not a time with a zone; use e.g. 2030-01-31T12:00:00Z") from None
 
 
 def _parse_fingerprint(text: str) -> bytes:
@@ -320,7 +327,7 @@ def _parse_fingerprint(text: str) -> bytes:
     except ValueError:
         found = bytes(_FINGERPRINT_BYTES_MAX + 1)
     if len(found) > _FINGERPRINT_BYTES_MAX:
-        raise Invalid("fingerprint", "it is no fingerprint in hex; leave it out unless onejob made it")
+        raise Invalid("fingerprint", "it is not a fingerprint in hex; leave it out unless onejob made it")
     return found
 
 
@@ -371,3 +378,20 @@ def encode_result(result: LineResult) -> str:
     texts = {"outcome": result.outcome, "reason": result.reason, **given}
     encodable = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return json.encode({"line": result.line, **encodable}).decode()
+
+
+def add_format_argument(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--format", choices=choices(KeyFormat), metavar="WORD", help="csv or jsonl; default: by the file's name"
+    )
+
+
+def choose_format(options: Namespace) -> KeyFormat:
+    if options.format is not None:
+        return KeyFormat(options.format)
+    if options.file == "-":
+        return KeyFormat.JSONL
+    found = _SUFFIXES.get(Path(options.file).suffix.lower())
+    if found is None:
+        raise Invalid("format", f"the name of {options.file} does not say what it is; add --format csv or jsonl")
+    return found

@@ -29,7 +29,7 @@ log = logging.getLogger("onejob.worker")
 
 def parse_metrics_address(text: str) -> Address:
     """HOST:PORT, :PORT or PORT; without a host it is the loopback address."""
-    return parse_address(text, setting="metrics", advice="HOST:PORT, or only a port, as 9101", host_default=LOOPBACK)
+    return parse_address(text, setting="metrics", advice="HOST:PORT, or only a port, e.g. 9101", host_default=LOOPBACK)
 
 
 @asynccontextmanager

@@ -1,28 +1,28 @@
-"""The commands `backup` and `restore`: what they did, and what a restored store has forgotten.
+"""Copy a SQLite store to a file while it is in use; verified before the file gets its name."""
 
-For SQLite; a bucket is copied by the tools of its provider, and here only its loss is accepted.
-"""
-
-import asyncio
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from onejob.cli.backend import sqlite_file
+from onejob.cli.arguments import add_engine_arguments
+from onejob.cli.backend import engine_url, sqlite_file
+from onejob.cli.command import CommandResult
 from onejob.cli.render import Screen, field_lines, sanitize
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.timestamps import to_utc
-from onejob.engines import is_bucket, is_postgres, redact_password
+from onejob.engines import is_bucket, is_postgres
 from onejob.engines.sqlite import backup
 from onejob.engines.sqlite.backup import StoreSummary
+from onejob.settings import CliSettings
 
 if TYPE_CHECKING:
     from onejob.engines.bucket.replica import Summary
 
+EXAMPLE = "onejob backup onejob-2030-01-31.db --engine sqlite:///onejob.db"
 _REPAINT_SECONDS = 0.2
 
 
@@ -42,87 +42,28 @@ class BackupOut(Struct, frozen=True, rename="camel"):
     backup: StoreOut
 
 
-class RestoreOut(Struct, frozen=True, rename="camel"):
-    restored: StoreOut
-    replaced: StoreOut | None  # None: there was no store, or it could not be read
-    set_aside: str | None
-    commits_lost: int | None  # None: the replaced store is not the one that was backed up
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="the new file")
+    command.add_argument("--force", action="store_true", help="replace the file if it exists")
+    add_engine_arguments(command, tenant=False)
 
 
-class AcceptedLossOut(Struct, frozen=True, rename="camel"):
-    store: StoreOut
-    commits_lost: int | None  # None: another ledger was served here last, or it cannot be said of a bucket
-
-
-def run(options: Namespace, url: str) -> BackupOut | RestoreOut | AcceptedLossOut:
-    if options.command == "restore" and options.accept_loss and options.file is None and is_bucket(url):
-        return asyncio.run(_accept_loss_of_bucket(url))
-    store = _checked_store(url)
-    if options.command == "backup":
-        progress = _CopyProgress()
-        try:
-            made = backup.back_up(store, options.file, force=options.force, on_progress=progress.show)
-        finally:
-            progress.clear()
-        return BackupOut(_store_out(options.file, made))
-    if options.accept_loss == (options.file is not None):
-        raise Invalid("file", "name the file of a backup, or keep what is left of the store with --accept-loss")
-    if options.force and not options.accept_loss:
-        raise Invalid("force", "--force belongs to --accept-loss; leave it out, the old store is moved aside anyway")
-    if options.accept_loss:
-        accepted = backup.accept_loss(store, force=options.force)
-        return AcceptedLossOut(_store_out(store, accepted.store), accepted.commits_lost)
-    done = backup.restore(options.file, store)
-    replaced = None if done.replaced is None else _store_out(done.set_aside, done.replaced)
-    return RestoreOut(_store_out(store, done.restored), replaced, done.set_aside or None, done.commits_lost)
-
-
-async def _accept_loss_of_bucket(url: str) -> AcceptedLossOut:
-    from onejob.engines.bucket import BucketEngine  # late: it needs an extra
-
-    engine = await BucketEngine.open(url, examine=True, accepts_loss=True)
+def run(options: Namespace) -> CommandResult:
+    store = checked_store(engine_url(options, CliSettings.from_env()))
+    progress = _CopyProgress()
     try:
-        accepted = await engine.accept_loss()
+        made = backup.back_up(store, options.file, force=options.force, on_progress=progress.show)
     finally:
-        await engine.aclose()
-    return AcceptedLossOut(_store_out(redact_password(url), accepted.summary), accepted.commits_lost)
+        progress.clear()
+    return CommandResult(BackupOut(store_out(options.file, made)), render)
 
 
-def render(screen: Screen, response: BackupOut | RestoreOut | AcceptedLossOut) -> str:
-    if isinstance(response, BackupOut):
-        copy = response.backup
-        return "\n".join([f"backed up to {screen.paint('bold', sanitize(copy.file))}", *_store_lines(screen, copy)])
-    if isinstance(response, AcceptedLossOut):
-        store, lost = response.store, response.commits_lost
-        lines = [f"the loss is accepted: {screen.paint('bold', sanitize(store.file))}", *_store_lines(screen, store)]
-        if lost is None and is_bucket(store.file):
-            lines += [screen.paint("yellow", "it cannot be said how many acknowledged commits are not in it")]
-        elif lost is None:
-            lines += [screen.paint("yellow", "it is not of the ledger that was served here last")]
-        elif lost:
-            lines += [screen.paint("yellow", f"{lost} acknowledged commits are not in it")]
-        return "\n".join([*lines, *_new_ledger_lines(screen, store)])
-    restored, replaced = response.restored, response.replaced
-    lines = [f"restored {screen.paint('bold', sanitize(restored.file))}", *_store_lines(screen, restored)]
-    if replaced is not None:
-        lines += ["the store that it replaces", *_store_lines(screen, replaced)]
-    if response.set_aside is not None:
-        lines += [f"which is now at {sanitize(response.set_aside)}"]
-    if response.commits_lost:
-        lines += [screen.paint("yellow", f"{response.commits_lost} later commits are not in it")]
-    return "\n".join([*lines, *_new_ledger_lines(screen, restored)])
+def render(screen: Screen, response: BackupOut) -> str:
+    copy = response.backup
+    return "\n".join([f"backed up to {screen.paint('bold', sanitize(copy.file))}", *store_lines(screen, copy)])
 
 
-def _new_ledger_lines(screen: Screen, store: StoreOut) -> list[str]:
-    since = "ever" if store.last_change_at is None else f"after {screen.time(store.last_change_at)}"
-    return [
-        "",
-        f"Keys that were first used {since} are not known here: sent again, they make new jobs.",
-        "It is a new ledger: restart the managers, gates and services that have served the old one. See docs/backup.md.",
-    ]
-
-
-def _checked_store(url: str) -> str:
+def checked_store(url: str) -> str:
     file = sqlite_file(url)
     if file is not None:
         return str(file)
@@ -131,11 +72,11 @@ def _checked_store(url: str) -> str:
     elif is_bucket(url):
         advice = "copy a bucket with the tools of its provider, or serve what is left of it with restore --accept-loss"
     else:
-        advice = "name the file of a store, as sqlite:///onejob.db"
+        advice = "name the file of a store, e.g. sqlite:///onejob.db"
     raise Invalid("engine", f"this command works on a SQLite file; {advice}, see docs/backup.md")
 
 
-def _store_out(file: str, summary: "StoreSummary | Summary") -> StoreOut:
+def store_out(file: str, summary: "StoreSummary | Summary") -> StoreOut:
     changed = summary.last_change_at
     return StoreOut(
         file=file,
@@ -148,7 +89,7 @@ def _store_out(file: str, summary: "StoreSummary | Summary") -> StoreOut:
     )
 
 
-def _store_lines(screen: Screen, store: StoreOut) -> list[str]:
+def store_lines(screen: Screen, store: StoreOut) -> list[str]:
     changed = "never" if store.last_change_at is None else screen.time(store.last_change_at)
     rows = [
         ("keys", str(store.keys)),

@@ -1,12 +1,17 @@
-"""`onejob completion SHELL`: a completion script made from the parser, so that it knows what the parser knows.
+"""Print a script that completes commands and options in a shell.
 
 The scripts are static: pressing the tab key starts no Python. zsh runs that of bash through its own `bashcompinit`.
 """
 
-from argparse import SUPPRESS, Action, ArgumentParser
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from onejob.cli.exit_codes import DONE
+from onejob.cli.parser import build_parser
+from onejob.cli.render import write
+
+EXAMPLE = 'eval "$(onejob completion bash)"'
 SHELLS: Final = ("bash", "zsh", "fish")
 
 _BASH = """\
@@ -29,6 +34,15 @@ _onejob() {{
 complete -o default -F _onejob onejob
 """
 _ZSH = "#compdef onejob\nautoload -U +X bashcompinit && bashcompinit\n"
+
+
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS)}")
+
+
+def run(options: Namespace) -> int:
+    write(build_script(build_parser(), options.shell))
+    return DONE
 
 
 def build_script(parser: ArgumentParser, shell: str) -> str:

@@ -1,9 +1,9 @@
-"""The command `demo`: retries orders over a faulty network, and shows that each is charged once."""
+"""Submit orders through a faulty network, and see one job and one result for each."""
 
 import asyncio
 import sys
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -20,6 +20,7 @@ from onejob.ledger import open as open_ledger
 from onejob.worker import App, Context
 
 T = TypeVar("T")
+EXAMPLE = "onejob demo --jobs 100"
 JOBS_DEFAULT = 40
 JOBS_MAX = 1000
 CLIENT_COUNT = 8
@@ -113,7 +114,14 @@ class Demo:
         return {"order": order["order"], "receipt": ctx.job_id[-12:]}
 
 
-def run_demo(options: Namespace) -> int:
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--jobs", type=int, default=JOBS_DEFAULT, metavar="N", help=f"1 to {JOBS_MAX}; default: %(default)s"
+    )
+    command.add_argument("--json", action="store_true", help="print only the figures, in JSON")
+
+
+def run(options: Namespace) -> int:
     if not 1 <= options.jobs <= JOBS_MAX:
         raise Invalid("jobs", f"the demo creates 1 to {JOBS_MAX} jobs; choose another number")
     figures = asyncio.run(_run_with_progress(options))

@@ -1,49 +1,39 @@
-"""The commands `export` and `import`: files of keys, in CSV and JSONL."""
+"""Store the keys of a CSV or JSONL file, with the ids of the jobs that they made elsewhere."""
 
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
-from pathlib import Path
 from typing import TextIO
 
 from msgspec import Struct
 
+from onejob.cli.arguments import add_engine_arguments, parse_duration
 from onejob.cli.backend import open_engine_backend
 from onejob.cli.exit_codes import CONFLICT, DONE, USAGE_ERROR, exit_code, problem_from_error
 from onejob.cli.key_files import (
     ImportOptions,
-    KeyFormat,
-    KeyLine,
     LineOutcome,
     LineResult,
+    add_format_argument,
+    choose_format,
     encode_result,
-    export_keys,
     import_keys,
     parse_window_ms,
     read_lines,
-    write_lines,
 )
 from onejob.cli.render import print_error, sanitize, to_json, write
 from onejob.core.errors import Invalid
 from onejob.core.identity import GLOBAL_SCOPE, checked_name
 from onejob.errors import OnejobError
-from onejob.ledger import Ledger
 from onejob.ledger.parse import checked_lookup_scope
 from onejob.settings import CliSettings
 
+EXAMPLE = "onejob import keys.csv --scope charge --window 30d"
 PROBLEMS_SHOWN_MAX = 20
-_PARTIAL_SUFFIX = ".partial"
-_PAGE_LINES = 1000
-_SUFFIXES = {".csv": KeyFormat.CSV, ".jsonl": KeyFormat.JSONL, ".ndjson": KeyFormat.JSONL}
-
-
-class ExportOut(Struct, frozen=True, rename="camel"):
-    file: str
-    keys: int
 
 
 class ImportOut(Struct, frozen=True, rename="camel"):
@@ -53,61 +43,22 @@ class ImportOut(Struct, frozen=True, rename="camel"):
     problems: list[str]  # the first of them
 
 
-def run_export(options: Namespace) -> int:
-    settings, format = CliSettings.from_env(), _choose_format(options)
-    scope = None if options.scope is None else checked_lookup_scope(options.scope)
-    with open_engine_backend(options, settings, creates_store=False) as backend, _open_output(options) as file:
-        keys = backend.ledger.run(_export(backend.ledger.async_ledger, file, format, scope))
-    if options.json:
-        _report(options, to_json(ExportOut(options.file, keys)))
-    else:
-        _report(options, f"keys exported: {keys}")
-    return DONE
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="-: standard input")
+    command.add_argument("--scope", help="of lines that name none; default: queue, for all job types")
+    command.add_argument(
+        "--window", type=parse_duration, metavar="DURATION", help="of lines without expires_at; default: 24h"
+    )
+    command.add_argument("--from-line", type=int, default=1, metavar="N", help="go on with this line of the file")
+    command.add_argument(
+        "--rejects", metavar="FILE", help="append lines with a conflict or an error to this file, as JSON"
+    )
+    add_format_argument(command)
+    add_engine_arguments(command)
 
 
-async def _export(ledger: Ledger, file: TextIO, format: KeyFormat, scope: str | None) -> int:
-    count, page = 0, list[KeyLine]()
-    async for line in export_keys(ledger, scope=scope):
-        page.append(line)
-        if len(page) == _PAGE_LINES:
-            write_lines(page, file, format, header=not count)
-            count, page = count + len(page), []
-    write_lines(page, file, format, header=not count)
-    return count + len(page)
-
-
-@contextmanager
-def _open_output(options: Namespace) -> Iterator[TextIO]:
-    """Standard output; or a file that gets its name when it is complete and synced."""
-    if options.file == "-":
-        yield sys.stdout
-        sys.stdout.flush()
-        return
-    path = Path(options.file)
-    if path.exists() and not options.force:
-        raise Invalid("file", f"{path} exists; name another file, or replace it with --force")
-    partial = path.with_name(path.name + _PARTIAL_SUFFIX)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def _report(options: Namespace, text: str) -> None:
-    if options.file == "-":
-        print_error(text)
-    else:
-        write(text)
-
-
-def run_import(options: Namespace) -> int:
-    settings, format = CliSettings.from_env(), _choose_format(options)
+def run(options: Namespace) -> int:
+    settings, format = CliSettings.from_env(), choose_format(options)
     if options.from_line < 1:
         raise Invalid("from-line", "lines are numbered from 1; choose one")
     tenant = None if options.tenant is None else checked_name("tenant", options.tenant)
@@ -115,7 +66,7 @@ def run_import(options: Namespace) -> int:
     window = options.window or settings.window
     summary, failed = _ImportSummary(), 0
     with _open_input(options.file) as file, _open_rejects(options.rejects) as rejects:
-        lines = dropwhile(lambda one: one[0] < options.from_line, read_lines(file, format))
+        lines = dropwhile(lambda line: line[0] < options.from_line, read_lines(file, format))
         with open_engine_backend(options, settings, creates_store=True) as backend:
             ledger = backend.ledger.async_ledger
             wanted = ImportOptions(
@@ -124,7 +75,7 @@ def run_import(options: Namespace) -> int:
                 window_ms=ledger.runtime.windows.ttl_ms if window is None else parse_window_ms(window),
             )
             try:
-                backend.ledger.run(import_keys(ledger, lines, wanted, lambda one: summary.add(one, rejects)))
+                backend.ledger.run(import_keys(ledger, lines, wanted, lambda result: summary.add(result, rejects)))
             except Invalid:
                 raise  # the file is wrong from here on
             except OnejobError as error:
@@ -164,7 +115,7 @@ class _ImportSummary:
 
 def _render_import(done: ImportOut) -> str:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in done.counts.items())
-    problems = sum(done.counts[one.value] for one in (LineOutcome.CONFLICT, LineOutcome.INVALID))
+    problems = sum(done.counts[outcome.value] for outcome in (LineOutcome.CONFLICT, LineOutcome.INVALID))
     lines = [f"imported {sanitize(done.file)}: {counts}", *(f"  {sanitize(problem)}" for problem in done.problems)]
     if problems > len(done.problems):
         lines.append(f"  and {problems - len(done.problems)} more; --rejects FILE has all")
@@ -173,7 +124,7 @@ def _render_import(done: ImportOut) -> str:
 
 @contextmanager
 def _open_input(path: str) -> Iterator[TextIO]:
-    """Bytes that are no UTF-8 stay in their line, which is then refused."""
+    """Bytes that are not UTF-8 stay in their line, which is then refused."""
     try:
         source = os.dup(sys.stdin.fileno()) if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -189,14 +140,3 @@ def _open_rejects(path: str | None) -> Iterator[TextIO | None]:
         return
     with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
         yield file
-
-
-def _choose_format(options: Namespace) -> KeyFormat:
-    if options.format is not None:
-        return KeyFormat(options.format)
-    if options.file == "-":
-        return KeyFormat.JSONL
-    found = _SUFFIXES.get(Path(options.file).suffix.lower())
-    if found is None:
-        raise Invalid("format", f"the name of {options.file} does not say what it is; add --format csv or jsonl")
-    return found

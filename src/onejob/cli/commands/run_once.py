@@ -1,5 +1,6 @@
-"""The command `run-once`: runs a command once per key over all hosts, and replays how it ended.
+"""Run a command once per key, over all hosts that share the store.
 
+How it ended is replayed.
 The key is held under a lease that is renewed while the command runs. The command must not outlive this process, because
 the key is free again when the lease expires: on Linux the kernel kills it with its parent, and everywhere a small shell
 (`_GUARD`) kills its process group when the pipe from this process closes without a word.
@@ -14,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -26,6 +27,7 @@ from msgspec import Struct, msgpack
 
 import onejob
 from onejob.backoff import Backoff
+from onejob.cli.arguments import LEASE_DEFAULT, CommandParser, add_engine_arguments, parse_duration
 from onejob.cli.backend import TENANT_DEFAULT, engine_url, sqlite_file
 from onejob.cli.render import print_error
 from onejob.clock import SystemClock
@@ -49,11 +51,21 @@ from onejob.ledger.leases import LeaseRenewal, run_under_lease, settle_with_retr
 from onejob.ledger.parse import Submission
 from onejob.settings import CliSettings, read_variables
 
+EXAMPLE = 'onejob run-once "backup@$(date -u +%F)" -- backup --full'
 SCOPE_DEFAULT = "run-once"
+OUTPUT_KIB_MAX = 256
 # Of sysexits.h, so that they are seldom those of the command itself.
 EX_USAGE, EX_DATAERR, EX_UNAVAILABLE, EX_SOFTWARE, EX_TEMPFAIL, EX_NOPERM = 64, 65, 69, 70, 75, 77
 _NOT_EXECUTABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128  # as shells say it
 
+_EXIT_CODES_HELP = """\
+exit codes: those of COMMAND; 128 + n if signal n ended it; or
+  64  wrong usage
+  65  the key was used for another command
+  69  the store cannot be reached, or did not answer in time
+  70  at most once: it may have been started, and how it ended is not known
+  75  it is running elsewhere
+  77  the store refuses the credential"""
 _FORMAT = 1
 _POLL_FIRST_SECONDS, _POLL_SECONDS_MAX = 0.1, 1.0
 _COPY_SECONDS_MAX = 2.0  # of output that the command's own children may still write
@@ -176,7 +188,76 @@ class CommandProcess:
                 os.killpg(self._process.pid, number)
 
 
-def run_once(options: Namespace) -> int:
+def add_arguments(command: CommandParser) -> None:
+    command.usage_error = EX_USAGE
+    command.epilog = f"{command.epilog}\n\n{_EXIT_CODES_HELP}"
+    command.add_argument("key", metavar="KEY", help="one key per intended run, the same on every host and retry")
+    command.add_argument("argv", metavar="COMMAND", nargs="+", help="the command and its arguments, after --")
+    command.add_argument("--scope", default=SCOPE_DEFAULT, help="the namespace of the key; default: %(default)s")
+    command.add_argument(
+        "--window", type=parse_duration, metavar="DURATION", help="how long the outcome is replayed; default: 24h"
+    )
+    command.add_argument(
+        "--lease",
+        type=parse_duration,
+        default=parse_duration(LEASE_DEFAULT),
+        metavar="DURATION",
+        help=f"how long after a crash the command can run again; default: {LEASE_DEFAULT}",
+    )
+    command.add_argument(
+        "--at-most-once", action="store_true", help="never start it twice, even if it may have been interrupted"
+    )
+    command.add_argument("--keep-failures", action="store_true", help="replay also a non-zero exit code")
+    waiting = command.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "--wait",
+        type=parse_duration,
+        metavar="DURATION",
+        help="wait at most this long for a run elsewhere; default: without end",
+    )
+    waiting.add_argument("--skip", action="store_true", help="while it runs elsewhere, exit at once with 75")
+    command.add_argument(
+        "--output",
+        type=_parse_output_bytes,
+        default=0,
+        metavar="SIZE",
+        help=f"store this much of each output stream for replays, e.g. 64k, up to {OUTPUT_KIB_MAX}k; default: none",
+    )
+    _add_process_arguments(command)
+
+
+def _add_process_arguments(command: CommandParser) -> None:
+    command.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this variable belongs to the command: with another value, the key is a conflict; may be repeated",
+    )
+    command.add_argument(
+        "--grace",
+        type=parse_duration,
+        default=parse_duration("10s"),
+        metavar="DURATION",
+        help="how long the command may continue after a signal was handed on to it; default: 10s",
+    )
+    command.add_argument("--verbose", action="store_true", help="say on standard error that the outcome is a replay")
+    add_engine_arguments(command, json=False)
+
+
+def _parse_output_bytes(text: str) -> int:
+    digits = text.lower().removesuffix("k")
+    if text == "none":
+        return 0
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 6):
+        raise ArgumentTypeError(f"{text!r} is not a size; use 64k, 1000 or none")
+    size = int(digits) * (1 if digits == text else 1024)
+    if size > OUTPUT_KIB_MAX * 1024:
+        raise ArgumentTypeError(f"{text!r} is too much to store; use at most {OUTPUT_KIB_MAX}k")
+    return size
+
+
+def run(options: Namespace) -> int:
     if os.name != "posix":
         raise Invalid("run-once", "it needs POSIX processes; run it on Linux, macOS or in WSL")
     try:

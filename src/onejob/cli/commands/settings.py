@@ -1,13 +1,24 @@
-"""The command `settings`: shows the settings that are stored in a ledger, and changes them."""
+"""Show the settings that are stored in a ledger, which all its processes share; `set` changes them."""
 
-from argparse import Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onejob.cli.arguments import (
+    ENGINE_HELP,
+    JSON_HELP,
+    TARGET_GROUP,
+    add_command,
+    add_engine_arguments,
+    add_subcommands,
+)
+from onejob.cli.backend import EngineBackend
+from onejob.cli.command import CommandResult, call_engine
+from onejob.cli.exit_codes import DONE, FAILED
 from onejob.cli.render import Screen, table_lines
-from onejob.core.ledger_settings import LedgerSettings
+from onejob.core.ledger_settings import SETTINGS, LedgerSettings
 from onejob.core.timestamps import to_utc
 from onejob.runtime.settings import (
     SettingsChange,
@@ -19,6 +30,8 @@ from onejob.runtime.settings import (
     shown_settings,
 )
 from onejob.sync import SyncLedger
+
+EXAMPLE = "onejob settings --engine sqlite:///onejob.db"
 
 
 class SettingOut(Struct, frozen=True, rename="camel"):
@@ -52,13 +65,40 @@ class SettingsChangeOut(Struct, frozen=True, rename="camel"):
     message: str
 
 
-def run_settings(ledger: SyncLedger, options: Namespace) -> SettingsOut | SettingsChangeOut:
-    runtime = ledger.async_ledger.runtime
+def add_arguments(command: ArgumentParser) -> None:
+    names = ", ".join(f"{setting.name} ({setting.meaning})" for setting in SETTINGS)
+    change = add_command(
+        add_subcommands(command, required=False),
+        "set",
+        f"Change settings of a ledger: {names}. What enters the identity of keys changes only while no key is live.",
+        "onejob settings set key_owner=user window=48h --dry-run",
+    )
+    change.add_argument("settings", nargs="+", metavar="NAME=VALUE", help="e.g. key_owner=user or window=48h")
+    change.add_argument("--dry-run", action="store_true", help="show what would change and what stands in its way")
+    add_engine_arguments(command, tenant=False)
+    target = change.add_argument_group(TARGET_GROUP)  # without defaults: what stands before `set` counts too
+    target.add_argument("--engine", metavar="URL", default=SUPPRESS, help=ENGINE_HELP)
+    target.add_argument("--json", action="store_true", default=SUPPRESS, help=JSON_HELP)
+
+
+def run(options: Namespace) -> CommandResult:
     if options.subcommand != "set":
-        changes = ledger.run(list_changes(runtime.gate))
-        noted = [NotedChangeOut(one.version, to_utc(one.at), one.actor, one.settings) for one in changes]
-        return replace(_settings_out(ledger, runtime.settings), changes=noted)
-    said = parse_settings(options.settings)
+        return call_engine(options, _show, render_settings)
+    result = call_engine(options, lambda engine: _change(engine, options), render_change)
+    return result._replace(exit_code=FAILED if result.value.live_keys else DONE)
+
+
+def _show(engine: EngineBackend) -> SettingsOut:
+    ledger = engine.ledger
+    runtime = ledger.async_ledger.runtime
+    changes = ledger.run(list_changes(runtime.gate))
+    noted = [NotedChangeOut(change.version, to_utc(change.at), change.actor, change.settings) for change in changes]
+    return replace(_settings_out(ledger, runtime.settings), changes=noted)
+
+
+def _change(engine: EngineBackend, options: Namespace) -> SettingsChangeOut:
+    ledger, said = engine.ledger, parse_settings(options.settings)
+    runtime = ledger.async_ledger.runtime
     if options.dry_run:
         change = ledger.run(preview_settings(runtime.gate, said))
     else:
@@ -91,14 +131,16 @@ def _message(change: SettingsChange, *, dry_run: bool) -> str:
     return "changed; every process of this ledger adopts it, and one that is configured otherwise accepts nothing more"
 
 
-def render_settings(screen: Screen, response: SettingsOut | SettingsChangeOut) -> str:
-    if isinstance(response, SettingsOut):
-        rows = [(one.name, one.value, "default" if one.is_default else "set") for one in response.settings]
-        lines = [f"version {response.version}", *table_lines(screen, ("SETTING", "VALUE", ""), rows)]
-        if response.changes:
-            noted = [(screen.time_ago(one.at), one.actor, one.settings) for one in response.changes]
-            lines += ["", *table_lines(screen, ("CHANGED", "BY", "SET FROM THEN ON"), noted)]
-        return "\n".join(lines)
+def render_settings(screen: Screen, response: SettingsOut) -> str:
+    rows = [(row.name, row.value, "default" if row.is_default else "set") for row in response.settings]
+    lines = [f"version {response.version}", *table_lines(screen, ("SETTING", "VALUE", ""), rows)]
+    if response.changes:
+        noted = [(screen.time_ago(change.at), change.actor, change.settings) for change in response.changes]
+        lines += ["", *table_lines(screen, ("CHANGED", "BY", "SET FROM THEN ON"), noted)]
+    return "\n".join(lines)
+
+
+def render_change(_: Screen, response: SettingsChangeOut) -> str:
     pairs = zip(response.before.settings, response.after.settings, strict=True)
     changed = [f"{old.name}: {old.value} -> {new.value}" for old, new in pairs if old.value != new.value]
     return "\n".join([*changed, response.message])

@@ -1,4 +1,4 @@
-"""`onejob top`: a live screen of the overview and the workers. Elsewhere than on a terminal it is printed once.
+"""Show statistics and workers, live on a terminal (q quits); elsewhere once.
 
 Plain ANSI: the alternate screen, so that the terminal is as before afterwards, and a repaint from the top left corner.
 """
@@ -6,7 +6,7 @@ Plain ANSI: the alternate screen, so that the terminal is as before afterwards, 
 import os
 import shutil
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,14 +14,20 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from onejob.cli.arguments import add_target_arguments, parse_duration
 from onejob.cli.backend import Backend
+from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize
 from onejob.clock import SystemClock
 from onejob.errors import OnejobError
 from onejob.http.schemas.overview import OverviewOut, WorkersOut
+from onejob.settings import CliSettings
 
-from . import jobs
+from .stats import summary_lines
+from .types import type_lines
+from .workers import render_workers
 
+EXAMPLE = "onejob top --interval 5s"
 INTERVAL_DEFAULT: Final = timedelta(seconds=2)
 INTERVAL_SECONDS_MIN: Final = 0.2
 _KEY_WAIT_SECONDS: Final = 0.2
@@ -38,20 +44,31 @@ class LiveStats(Struct, frozen=True, rename="camel"):
     workers: WorkersOut
 
 
-def top(options: Namespace) -> Callable[[Backend], LiveStats | None]:
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--interval",
+        type=parse_duration,
+        default=INTERVAL_DEFAULT,
+        metavar="DURATION",
+        help="how often the screen is painted; default: 2s",
+    )
+    add_target_arguments(command)
+
+
+def run(options: Namespace) -> CommandResult:
     def show(backend: Backend) -> LiveStats | None:
         if options.json or not _is_terminal():
             return load_stats(backend)
         seconds = max(options.interval.total_seconds(), INTERVAL_SECONDS_MIN)
         with _terminal() as is_quit_pressed:
-            repaint(backend, seconds, is_quit_pressed, color=options.color)
+            repaint(backend, seconds, is_quit_pressed, color=CliSettings.from_env().color)
         return None
 
-    return show
+    return call_backend(options, show, render)
 
 
 def repaint(backend: Backend, seconds: float, is_quit_pressed: Callable[[float], bool], *, color: bool) -> None:
-    """Paint until somebody presses q. What cannot be loaded now is loaded at the next turn."""
+    """Paint until q is pressed. What cannot be loaded now is loaded at the next turn."""
     clock = SystemClock()
     lines: list[str] = []
     while True:
@@ -74,13 +91,13 @@ def load_stats(backend: Backend) -> LiveStats:
 
 
 def stats_lines(screen: Screen, stats: LiveStats) -> list[str]:
-    lines = jobs.summary_lines(screen, stats.overview)
+    lines = summary_lines(screen, stats.overview)
     if stats.overview.types:
-        lines += ["", *jobs.type_lines(screen, stats.overview.types)]
-    return [*lines, "", *jobs.render_workers(screen, stats.workers).split("\n")]
+        lines += ["", *type_lines(screen, stats.overview.types)]
+    return [*lines, "", *render_workers(screen, stats.workers).split("\n")]
 
 
-def render_live_stats(screen: Screen, stats: LiveStats | None) -> str:
+def render(screen: Screen, stats: LiveStats | None) -> str:
     return "" if stats is None else "\n".join(stats_lines(screen, stats))
 
 

@@ -1,4 +1,4 @@
-"""`onejob check URL`: judges from outside whether an HTTP API keeps what the Idempotency-Key header promises.
+"""Judge from outside whether an HTTP API keeps what the Idempotency-Key header promises.
 
 It works with any API and knows nothing of the ledger. It sends real requests, so it refuses other hosts than this machine
 unless told otherwise.
@@ -13,11 +13,13 @@ from xml.sax.saxutils import quoteattr
 
 from msgspec import Struct
 
+from onejob.cli.render import to_json, write
 from onejob.core.errors import Invalid
 
 from .exchange import ApiTarget, vary
 from .rules import RACERS_DEFAULT, RACERS_MAX, RULES, CheckRule, Examiner, Level, RuleStatus, RuleVerdict, run_rule
 
+EXAMPLE = """onejob check http://127.0.0.1:8000/orders --body '{"amount": 5}' --id order.id"""
 ALL_KEPT, BROKEN, NOT_JUDGED = 0, 1, 2
 _EXIT_CODES_HELP = """\
 exit codes of this command:
@@ -44,23 +46,23 @@ class CheckReport(Struct, frozen=True, rename="camel"):
         return sum(one.status is status for one in self.verdicts)
 
 
-def add_check_arguments(command: ArgumentParser) -> None:
+def add_arguments(command: ArgumentParser) -> None:
     command.epilog = f"{command.epilog}\n\n{_EXIT_CODES_HELP}"
     command.add_argument(
-        "url", metavar="URL", help="of the request that makes something, as http://127.0.0.1:8000/orders"
+        "url", metavar="URL", help="of the request that makes something, e.g. http://127.0.0.1:8000/orders"
     )
     command.add_argument("--method", default="POST", metavar="WORD", help="default: %(default)s")
     command.add_argument("--body", default="{}", metavar="JSON", help="the body of the request: JSON, or @file")
     command.add_argument(
-        "--vary", default="", metavar="PATH", help="the member that another body differs in, as order.amount"
+        "--vary", default="", metavar="PATH", help="the member that another body differs in, e.g. order.amount"
     )
     command.add_argument("--other-body", metavar="JSON", help="another valid body, instead of --vary")
-    command.add_argument("--id", default="", metavar="PATH", help="where a response names what was made, as job.id")
+    command.add_argument("--id", default="", metavar="PATH", help="where a response names what was made, e.g. job.id")
     command.add_argument(
         "--count",
         default="",
         metavar="'GET PATH MEMBER'",
-        help="a figure or list that counts what was made, as 'GET /orders total'",
+        help="a figure or list that counts what was made, e.g. 'GET /orders total'",
     )
     command.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'", help="may be repeated")
     command.add_argument(
@@ -93,7 +95,13 @@ def _add_run_arguments(command: ArgumentParser) -> None:
     output.add_argument("--junit", action="store_true", help="print JUnit XML")
 
 
-def run_check(options: Namespace) -> CheckReport:
+def run(options: Namespace) -> int:
+    report = _check(options)
+    write(to_json(report) if options.json else render_junit(report) if options.junit else render_text(report))
+    return report.exit_code
+
+
+def _check(options: Namespace) -> CheckReport:
     rules = _chosen_rules(options.only)
     target = _build_target(options)
     if not (target.is_loopback or options.yes_this_makes_real_orders):

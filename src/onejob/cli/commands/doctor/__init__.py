@@ -1,7 +1,7 @@
-"""The command `doctor`: checks a server from here, or an engine and the store behind it."""
+"""Check a store or a server: integrity, durability, permissions, clock; and what to do about problems."""
 
 import asyncio
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 from msgspec.structs import replace
 
+from onejob.cli.arguments import add_target_arguments
 from onejob.cli.backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
+from onejob.cli.command import CommandResult
 from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
 from onejob.core.lookup import LookUpJob
@@ -45,14 +47,29 @@ if TYPE_CHECKING:
     from onejob.engines.bucket.snapshots import Erasure
     from onejob.engines.bucket.view import ViewRepair
 
-__all__ = ["examine", "render_examination"]
-
+EXAMPLE = "onejob doctor --engine sqlite:///onejob.db"
 _SERVER_OFFSET_SECONDS_MAX = 5
 _ENGINE_OFFSET_MS_MAX = 2000
 _DAMAGE_SHOWN = 10
 _LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 # What is only a warning elsewhere. A warning about something else is one in production, too.
 _REQUIRED_IN_PRODUCTION = ("durability", "failover", "file system", "permissions", "store", "transport")
+
+
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--production",
+        action="store_true",
+        help="check also what docs/production.md asks for; what it requires fails instead of warning",
+    )
+    add_target_arguments(command)
+
+
+def run(options: Namespace) -> CommandResult:
+    settings = CliSettings.from_env()
+    options.url = options.url if options.engine or options.url else settings.url
+    examination = examine(options, settings)
+    return CommandResult(examination, render_examination, examination.exit_code)
 
 
 def examine(options: Namespace, settings: CliSettings) -> Examination:

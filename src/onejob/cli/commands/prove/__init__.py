@@ -1,4 +1,4 @@
-"""`onejob prove [URL]`: repeats the claim of one job per key on your machine and your store, and writes a report.
+"""Repeat the claim of one job per key on this machine: kill -9, lost answers, raced duplicates; with a report.
 
 Real servers in processes of their own are killed with SIGKILL while callers send every key several times through a network that
 loses, cuts and repeats messages. It works under a tenant of its own, and deletes what it has made.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from onejob.cli.render import write
 from onejob.core.errors import Invalid
 from onejob.engines import is_multi_process, redact_password
 from onejob.ids import new_nonce
@@ -19,6 +20,7 @@ from onejob.ids import new_nonce
 from .campaign import SERVE, Evidence, ProveCampaign, ProvePlan, ProveVerdict
 from .report import build_report, render_html, render_json
 
+EXAMPLE = "onejob prove postgresql://db.example/onejob --quick"
 KEYS_DEFAULT, KEYS_QUICK, KEYS_MAX = 5000, 400, 1_000_000
 KILLS_DEFAULT, KILLS_QUICK, KILLS_MAX = 20, 4, 1000
 SECONDS_DEFAULT, SECONDS_QUICK = 600.0, 25.0
@@ -30,7 +32,7 @@ exit codes of this command:
   1   something is wrong; another one: it could not be carried out, see `onejob --help`"""
 
 
-def add_prove_arguments(command: ArgumentParser) -> None:
+def add_arguments(command: ArgumentParser) -> None:
     command.epilog = f"{command.epilog}\n\n{_EXIT_CODES_HELP}"
     command.add_argument(
         "url", nargs="?", metavar="URL", help="the engine, under a tenant of its own; default: a new SQLite file"
@@ -50,7 +52,16 @@ def add_prove_arguments(command: ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
-def run_prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[ProveVerdict, str]:
+def run(options: Namespace) -> int:
+    verdict, report = prove(options)
+    if options.json:
+        write(report)
+    else:
+        write("\n".join([*verdict.problems, f"report: {options.report}/report.html", str(verdict)]))
+    return PROVED if verdict.is_kept else DISPROVED
+
+
+def prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[ProveVerdict, str]:
     """Run it and write the report; the verdict, and the report as JSON."""
     plan = _parse_plan(options)
     if options.url is not None and not is_multi_process(options.url):

@@ -84,10 +84,7 @@ class FaultyProxy:
                     one.close()
 
     async def _forward(
-        self,
-        request: bytes,
-        upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        writer: asyncio.StreamWriter,
+        self, request: bytes, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter], writer: asyncio.StreamWriter
     ) -> bool:
         """True if the connection stays open."""
         key = _key_of(request)

@@ -1,15 +1,16 @@
-"""The command `relay`: submits the rows of an application's outbox table until a signal stops it."""
+"""Submit the rows of an application's outbox table, each once, and delete what was accepted."""
 
 import logging
 import signal
 import sys
 import threading
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from onejob.backoff import Backoff
+from onejob.cli.arguments import add_target_arguments, parse_duration
 from onejob.cli.backend import open_backend
 from onejob.cli.exit_codes import DONE, FAILED, REFUSED, UNAVAILABLE
 from onejob.cli.render import print_error, to_json, write
@@ -18,14 +19,42 @@ from onejob.core.errors import Invalid
 from onejob.errors import OnejobError, Unavailable
 from onejob.settings import CliSettings
 
-from .outbox import OutboxTable, Relay, RelayCounts, open_database, outbox_schema
+from .outbox import DIALECTS, TABLE_DEFAULT, OutboxTable, Relay, RelayCounts, open_database, outbox_schema
 
+EXAMPLE = "onejob relay --from sqlite:///shop.db --url http://127.0.0.1:8001"
 _PAUSE_FACTOR_MAX = 16
 
 log = logging.getLogger("onejob.relay")
 
 
-def run_relay(options: Namespace) -> int:
+def add_arguments(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL",
+        help="the application's database: sqlite:///…, postgresql://…, mysql://…, or any URL of SQLAlchemy",
+    )
+    command.add_argument("--table", default=TABLE_DEFAULT, metavar="NAME", help="default: %(default)s")
+    command.add_argument(
+        "--schema",
+        nargs="?",
+        const=DIALECTS[0],
+        choices=DIALECTS,
+        metavar="DIALECT",
+        help=f"only print the statement that creates the table: {', '.join(DIALECTS)}; default: {DIALECTS[0]}",
+    )
+    command.add_argument("--once", action="store_true", help="exit when every row has been tried once")
+    command.add_argument(
+        "--poll",
+        type=parse_duration,
+        default=parse_duration("1s"),
+        metavar="DURATION",
+        help="the pause between two passes over the table; default: 1s",
+    )
+    add_target_arguments(command)
+
+
+def run(options: Namespace) -> int:
     if options.schema is not None:
         write(outbox_schema(options.schema, options.table).rstrip())
         return DONE
@@ -33,7 +62,9 @@ def run_relay(options: Namespace) -> int:
         raise Invalid("from", "name the application's database with --from, or print its table with --schema")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     outbox = _open_outbox(options)
-    with open_backend(options, CliSettings.from_env(), creates_store=True) as backend:
+    settings = CliSettings.from_env()
+    options.url = options.url if options.engine or options.url else settings.url
+    with open_backend(options, settings.from_env(), creates_store=True) as backend:
         relay = Relay(outbox, backend.submit, SystemClock())
         try:
             return _run_once(relay, options) if options.once else _run_until_stopped(relay, options)

@@ -10,8 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import close_old_connections
 from msgspec.structs import replace
 
-from onejob.cli.commands.serve import run_app
-from onejob.cli.parser import add_worker_arguments
+from onejob.cli.worker import add_worker_arguments, run_app
 from onejob.django.settings import project_settings
 from onejob.errors import OnejobError
 from onejob.worker import App
