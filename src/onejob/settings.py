@@ -253,7 +253,7 @@ def _reject_misspelled(source: Mapping[str, str], prefix: str, known: Set[str]) 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     # Compared without the common prefix, which would make all names similar.
-    known_by_suffix = {_strip_prefix(one): one for one in known}
+    known_by_suffix = {_strip_prefix(variable): variable for variable in known}
     matches = get_close_matches(_strip_prefix(name), list(known_by_suffix), n=1, cutoff=SIMILARITY_MIN)
     return known_by_suffix[matches[0]] if matches else None
 

@@ -95,7 +95,7 @@ def verify_webhook(
         return False
     expected = _standard_signature(secret, id, int(timestamp), body)
     # All are compared, so that the timing does not depend on which one matches.
-    matches = [hmac.compare_digest(expected, one) for one in signatures.split(" ")]
+    matches = [hmac.compare_digest(expected, signature) for signature in signatures.split(" ")]
     return any(matches) and abs(current - int(timestamp)) <= tolerance
 
 

@@ -419,9 +419,9 @@ class ClientOperations:
             complete = isinstance(response, ServerResponse) and classify(response) is NextAction.KEEP
             items = decode_or_raise(call, outcome).verdicts if complete else []
             unknown = outcome.outcome_unknown or not complete
-            for position, (index, one) in enumerate(batch.items()):
+            for position, (index, item_call) in enumerate(batch.items()):
                 item = items[position] if len(items) == len(batch) else None
-                verdicts[index] = yield from self._resolve_batch_item(one, item, outcome_unknown=unknown)
+                verdicts[index] = yield from self._resolve_batch_item(item_call, item, outcome_unknown=unknown)
         return [verdicts[index] for index in range(len(calls))]
 
     def _resolve_batch_item(

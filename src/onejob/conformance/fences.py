@@ -57,7 +57,7 @@ class FencingRules:
         for first in (Verdict.COMMIT, Verdict.REJECT):
             held = await expect(world.engine, reserve(first.value), KeyHeld)
             await expect(world.engine, settle(held, first, receipt=b"first"), KeySettled)
-            (stored,) = [one for one in await list_facts(world.engine, Kind.RECORD) if one.key == first.value]
+            (stored,) = [record for record in await list_facts(world.engine, Kind.RECORD) if record.key == first.value]
             refused = await expect(world.engine, settle(held, verdict, receipt=b"second"), Refused)
             assert refused.reason is Reason.ALREADY_SETTLED
             renew = Renew(**fence(held), lease_ms=LEASE_MS)

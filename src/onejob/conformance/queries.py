@@ -75,8 +75,8 @@ class QueryRules:
             b'{"x":",\\"a\\":\\"b"}',
         )
         jobs = [
-            a_job(id=now.to_bytes(6, "big") + bytes([n]) * 10, labels=one, created_at=now - 10 + n)
-            for n, one in enumerate(labels)
+            a_job(id=now.to_bytes(6, "big") + bytes([n]) * 10, labels=label, created_at=now - 10 + n)
+            for n, label in enumerate(labels)
         ]
         await store_facts(world.engine, jobs)
         await self.assert_pages(world.engine, ListJobs(tenant=TENANT, label=b'"a":"b"'), [jobs[2], jobs[1]])
@@ -108,7 +108,9 @@ class QueryRules:
         counts = []
         for engine in (world.engine, other, world.engine):
             await store_facts(engine, [a_job()])
-            (before,), (after,) = [list((await one.scan(CountCommits())).items) or [0] for one in (engine, other)]
+            (before,), (after,) = [
+                list((await counting.scan(CountCommits())).items) or [0] for counting in (engine, other)
+            ]
             assert before == after >= engine.info.generation
             assert bool(engine.info.generation) <= bool(after)
             counts.append(after)

@@ -99,12 +99,12 @@ def advanced_activity(activity: Activity, now: int) -> Activity:
     def advanced(series: Series) -> Series:
         return Series(_shifted(series.minutes, passed, MINUTES), _shifted(series.hours, hours_passed, HOURS))
 
-    types = {type: {name: advanced(one) for name, one in ends.items()} for type, ends in activity.types.items()}
+    types = {type: {name: advanced(row) for name, row in ends.items()} for type, ends in activity.types.items()}
     return replace(
         activity,
         minute=minute,
-        series={name: advanced(one) for name, one in activity.series.items()},
-        types={type: ends for type, ends in types.items() if any(any(one.hours) for one in ends.values())},
+        series={name: advanced(row) for name, row in activity.series.items()},
+        types={type: ends for type, ends in types.items() if any(any(row.hours) for row in ends.values())},
     )
 
 
@@ -122,19 +122,19 @@ def _largest_types(types: dict[str, dict[str, Series]]) -> dict[str, dict[str, S
     """At most TYPES_MAX types, those with the most ends; the others are added up."""
     if len(types) <= TYPES_MAX:
         return types
-    size = {type: sum(sum(one.hours) for one in ends.values()) for type, ends in types.items() if type != OTHER_TYPES}
+    size = {type: sum(sum(row.hours) for row in ends.values()) for type, ends in types.items() if type != OTHER_TYPES}
     kept = sorted(size, key=lambda type: -size[type])[: TYPES_MAX - 1]
     others: dict[str, Series] = {}
     for type, ends in types.items():
         if type not in kept:
-            for name, one in ends.items():
-                others[name] = _summed_hours(others.get(name, Series()), one)
+            for name, row in ends.items():
+                others[name] = _summed_hours(others.get(name, Series()), row)
     return {**{type: types[type] for type in kept}, OTHER_TYPES: others}
 
 
-def _summed_hours(one: Series, other: Series) -> Series:
-    length = max(len(one.hours), len(other.hours))
+def _summed_hours(first: Series, other: Series) -> Series:
+    length = max(len(first.hours), len(other.hours))
     pairs = zip(
-        one.hours + (0,) * (length - len(one.hours)), other.hours + (0,) * (length - len(other.hours)), strict=True
+        first.hours + (0,) * (length - len(first.hours)), other.hours + (0,) * (length - len(other.hours)), strict=True
     )
     return Series((), tuple(left + right for left, right in pairs))

@@ -188,7 +188,7 @@ class WorkingSet:
         if step.drops:
             dropped = {fact.id for fact in step.drops}
             self._dropped_ids |= dropped
-            self._attachments = [one for one in self._attachments if one.job_id not in dropped]
+            self._attachments = [kept for kept in self._attachments if kept.job_id not in dropped]
             self._drop_memos(dropped)
         self._attachments += step.attachments
         self._trims += step.trims

@@ -109,7 +109,7 @@ def may_grant(roles: frozenset[Role], granted: Iterable[Role]) -> bool:
 @lru_cache(256)
 def _permissions_of(roles: frozenset[Role]) -> tuple[Permission, ...]:
     # A tuple, because hashing an enum member costs more than comparing it with all of them.
-    return tuple(one for one in Permission if any(one in ROLE_PERMISSIONS[role] for role in roles))
+    return tuple(permission for permission in Permission if any(permission in ROLE_PERMISSIONS[role] for role in roles))
 
 
 class Secret(Struct, frozen=True, gc=False):
@@ -221,17 +221,17 @@ def secret_valid_until(key: "HasSecrets | None", secret: str, now: int) -> int |
     digest = secret_digest(secret)
     stored = (*(key.secrets if key is not None else ()), *_DUMMY_SECRETS)[:SECRETS_MAX]
     until: int | None = None
-    for one in stored:
-        is_equal = compare_digest(one.digest, digest)
-        if is_equal and (not one.until or now <= one.until):
-            until = one.until
+    for candidate in stored:
+        is_equal = compare_digest(candidate.digest, digest)
+        if is_equal and (not candidate.until or now <= candidate.until):
+            until = candidate.until
     return until if key is not None and not key.revoked_at else None
 
 
 def is_valid_digest(key: ApiKey, digest: bytes, now: int) -> bool:
     """True if the secret with this digest is valid now."""
-    equal = [one for one in key.secrets if compare_digest(one.digest, digest)]
-    return not key.revoked_at and any(not one.until or now <= one.until for one in equal)
+    equal = [candidate for candidate in key.secrets if compare_digest(candidate.digest, digest)]
+    return not key.revoked_at and any(not candidate.until or now <= candidate.until for candidate in equal)
 
 
 def rotated_api_key(key: ApiKey, secret: str, *, overlap_ms: int, now: int) -> ApiKey:
@@ -246,7 +246,11 @@ def rotated_secrets(key: HasSecrets, secret: str, *, overlap_ms: int, now: int) 
         raise Invalid("API key", "this key is revoked for good; create another")
     # Not only the last one: if the answer to a rotation was lost and it is repeated, nobody knows the last one.
     end = now + overlap_ms
-    old = [replace(one, until=min(one.until or end, end)) for one in key.secrets if not one.until or now <= one.until]
+    old = [
+        replace(previous, until=min(previous.until or end, end))
+        for previous in key.secrets
+        if not previous.until or now <= previous.until
+    ]
     return (Secret(secret_digest(secret)), *(old if overlap_ms else ()))[:SECRETS_MAX]
 
 

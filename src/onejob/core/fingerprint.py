@@ -358,8 +358,8 @@ def _iter_differing_paths(path: str, before: Any, after: Any) -> Iterator[str]:
             else:
                 yield child
     elif isinstance(before, list) and isinstance(after, list):
-        for index, (one, other) in enumerate(zip(before, after, strict=False)):
-            yield from _iter_differing_paths(f"{path}/{index}", one, other)
+        for index, (left, right) in enumerate(zip(before, after, strict=False)):
+            yield from _iter_differing_paths(f"{path}/{index}", left, right)
         for index in range(*sorted((len(before), len(after)))):
             yield f"{path}/{index}"
     # Types are compared as well, because True == 1 in Python.

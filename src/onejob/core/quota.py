@@ -155,7 +155,7 @@ def release_job_slot(job: Job | None, facts: Facts, now: int) -> tuple[Usage, ..
 
 
 def reservations_without_job(usage: Usage, job: Job, now: int) -> dict[str, object]:
-    return {id: one for id, one in unexpired_reservations(usage, now).items() if id != job.id.hex()}
+    return {id: reservation for id, reservation in unexpired_reservations(usage, now).items() if id != job.id.hex()}
 
 
 def _is_counted_by(job: Job, usage: Usage | None) -> bool:
@@ -189,9 +189,11 @@ def charge_usage(usage: Usage, limits: EffectiveLimits, request: QuotaRequest, n
 def settled_reservations(usage: Usage, id: str, state: SlotState, now: int, job_id: str = "") -> dict[str, Reservation]:
     """The reservations with one of them settled (rule 3)."""
     reservations = unexpired_reservations(usage, now)
-    one = reservations.get(id)
-    if one is not None:
-        reservations[id] = Reservation(one.created_at, one.expires_at, state, 0, job_id or one.job_id)
+    reservation = reservations.get(id)
+    if reservation is not None:
+        reservations[id] = Reservation(
+            reservation.created_at, reservation.expires_at, state, 0, job_id or reservation.job_id
+        )
     return reservations
 
 
@@ -329,13 +331,13 @@ def updated_usage(usage: Usage, now: int, **changes: object) -> Usage:
 
 
 def current_counts(usage: Usage, now: int) -> UsageCounts:
-    active = [one for one in usage.reservations.values() if is_active(one, now)]
+    active = [reservation for reservation in usage.reservations.values() if is_active(reservation, now)]
     return UsageCounts(
         usage.live,
         len(active),
         sum(_shifted_counters(usage.minutes, MINUTE_BUCKETS, _elapsed_buckets(usage, now, MINUTE_MS))),
         sum(_shifted_counters(usage.hours, HOUR_BUCKETS, _elapsed_buckets(usage, now, HOUR_MS))),
-        usage.cost_held + sum(one.cost for one in active),
+        usage.cost_held + sum(reservation.cost for reservation in active),
         dict(zip(Period, spent_now(usage, now), strict=True)),
     )
 
@@ -352,18 +354,20 @@ def find_reservation(usage: Usage, id: str, now: int) -> Reservation | None:
 
 
 def unexpired_reservations(usage: Usage, now: int) -> dict[str, Reservation]:
-    return {id: one for id, one in usage.reservations.items() if now <= one.expires_at}
+    return {id: reservation for id, reservation in usage.reservations.items() if now <= reservation.expires_at}
 
 
 def make_room(reservations: dict[str, Reservation]) -> dict[str, Reservation] | None:
     """Room for one more: the oldest settled one is removed; None if all are active."""
     if len(reservations) < RESERVATIONS_MAX:
         return reservations
-    settled = [(one.created_at, id) for id, one in reservations.items() if one.state is not _ACTIVE]
+    settled = [
+        (reservation.created_at, id) for id, reservation in reservations.items() if reservation.state is not _ACTIVE
+    ]
     if not settled:
         return None
     _, oldest = min(settled)
-    return {id: one for id, one in reservations.items() if id != oldest}
+    return {id: reservation for id, reservation in reservations.items() if id != oldest}
 
 
 def counter_changes(usage: Usage, now: int, jobs: int) -> dict[str, object]:

@@ -149,7 +149,9 @@ def check_delivered(command: Submit) -> None:
     if checked_name("type", type) and scope != resolve_scope(type, None):
         checked_name("scope", scope)
     owners = ("", checked_name("user", user))
-    if command.key != key or command.record_id not in [record_id(command.tenant, scope, key, one) for one in owners]:
+    if command.key != key or command.record_id not in [
+        record_id(command.tenant, scope, key, owner) for owner in owners
+    ]:
         raise Invalid("key", "the record of a delivered job is that of its tenant, scope and key; correct it")
     if len(command.job_id) != JOB_ID_BYTES or not 1 <= len(command.fingerprint) <= _FINGERPRINT_BYTES_MAX:
         raise Invalid("delivery", f"a delivered job has an id of {JOB_ID_BYTES} bytes, and a fingerprint; correct it")

@@ -96,7 +96,9 @@ class JobAdmin(LedgerAdmin):
         times = ("created_at", "run_at", "started_at", "ended_at")
         fields = [(name.replace("_", " "), _shown(getattr(job, name))) for name in (*names, *times)]
         events = (
-            [(_shown(to_utc(one.at)), one.what, one.actor, one.detail) for one in history.events] if history else []
+            [(_shown(to_utc(event.at)), event.what, event.actor, event.detail) for event in history.events]
+            if history
+            else []
         )
         return self._render(request, "detail", {"title": f"Job {job.id}", "fields": fields, "events": events})
 

@@ -328,13 +328,13 @@ class HitCounter:
             taken, self._by_record = self._by_record, {}
         return [
             CountHits(
-                tenant=one.tenant,
+                tenant=counted.tenant,
                 record_id=id,
-                hits=one.hits,
-                conflicts=one.conflicts,
-                recent_conflicts=tuple(one.recent_conflicts),
+                hits=counted.hits,
+                conflicts=counted.conflicts,
+                recent_conflicts=tuple(counted.recent_conflicts),
             )
-            for id, one in taken.items()
+            for id, counted in taken.items()
         ]
 
 

@@ -194,14 +194,16 @@ class MemoryEngine(EngineBase):
     def _count_jobs(self, query: CountJobs) -> Iterable[JobCount]:
         counts = Counter((job.type, job.state) for job in self._jobs() if query.tenant in (None, job.tenant))
         found = [JobCount(type, state, count) for (type, state), count in counts.items()]
-        return sorted(found, key=lambda one: (-one.count, one.type, one.state))
+        return sorted(found, key=lambda counted: (-counted.count, counted.type, counted.state))
 
     def _count_live_keys(self) -> LiveKeyCount:
         now = self._now()
         records = self.facts[Kind.RECORD].values()
         ticks = SCHEDULE_ACTOR, SCHEDULE_SCOPE
         live = [record for record in records if is_live(record, now) and (record.actor, record.scope) != ticks]
-        return LiveKeyCount(len(live), max((max(one.expires_at, one.lease_until) for one in live), default=0))
+        return LiveKeyCount(
+            len(live), max((max(live_record.expires_at, live_record.lease_until) for live_record in live), default=0)
+        )
 
     def _count_ready_jobs(self, query: CountReadyJobs) -> Iterable[ReadyCount]:
         now = self._now()
@@ -210,7 +212,7 @@ class MemoryEngine(EngineBase):
             if query.tenant in (None, job.tenant) and job.state in CLAIMABLE_STATES and job.run_at <= now:
                 ready_at.setdefault(job.type, []).append(job.run_at or created_ms(job.id))
         found = [ReadyCount(type, len(times), min(times)) for type, times in ready_at.items()]
-        return sorted(found, key=lambda one: (-one.count, one.type))
+        return sorted(found, key=lambda counted: (-counted.count, counted.type))
 
     def _list_facts(self, query: ListFacts) -> Iterable[Fact]:
         facts = self.facts[query.kind].values()

@@ -108,17 +108,17 @@ class ListingOperations(OverviewOperations, ReadOperations):
         caller, recent = self._caller, await self.jobs(limit=SEARCHED_JOBS_MAX)
         counts, _ = await self._runtime.job_counts.load(caller.tenant)
         types = (resolve_scope(type, None) for type in counts.types if not is_service_type(type))
-        recent_scopes = (one.scope for one in recent if not is_service_type(one.type))
+        recent_scopes = (recent_job.scope for recent_job in recent if not is_service_type(recent_job.type))
         scopes = dict.fromkeys([GLOBAL_SCOPE, *recent_scopes, *types])
-        places = {(one.scope, one.user) for one in recent if one.key == key}
+        places = {(recent_job.scope, recent_job.user) for recent_job in recent if recent_job.key == key}
         places |= {(scope, caller.user) for scope in [*scopes][:SEARCHED_SCOPES_MAX]}
         record_ids = {lookup_record_id(caller_for_user(caller, user), key, scope) for scope, user in places}
         replies = await self._gate.execute(
-            [LookUpKey(tenant=caller.tenant, record_id=one) for one in sorted(record_ids)]
+            [LookUpKey(tenant=caller.tenant, record_id=record_id) for record_id in sorted(record_ids)]
         )
         found = [reply for reply in replies if isinstance(reply, Found)]
         return SearchResult(
-            job, tuple(to_key_history(one.record, one.job, ()) for one in found if one.record is not None)
+            job, tuple(to_key_history(answer.record, answer.job, ()) for answer in found if answer.record is not None)
         )
 
     async def job_details(self, job_id: str) -> JobHistory:
@@ -144,9 +144,9 @@ class ListingOperations(OverviewOperations, ReadOperations):
         found, next = await self._list_usages(cursor, limit)
         try:
             items = [
-                UserUsage(to_usage_view(one.usage.user, one), decode_limits(one.usage.limits))
-                for one in found
-                if one.usage is not None
+                UserUsage(to_usage_view(entry.usage.user, entry), decode_limits(entry.usage.limits))
+                for entry in found
+                if entry.usage is not None
             ]
         except NewerFormat as error:
             raise Outdated(str(error)) from error
@@ -156,21 +156,27 @@ class ListingOperations(OverviewOperations, ReadOperations):
         """The reservations of all users; a page is one of users, and may be short or empty."""
         found, next = await self._list_usages(cursor, limit)
         return ListingPage(
-            [slot for one in found if one.usage is not None for slot in to_slot_reservations(one.usage.user, one)], next
+            [
+                slot
+                for entry in found
+                if entry.usage is not None
+                for slot in to_slot_reservations(entry.usage.user, entry)
+            ],
+            next,
         )
 
     async def clients(self, *, cursor: str | None = None, limit: int = 100) -> ListingPage[SequencedClient]:
         """The clients that number their submissions, of all owners."""
         self._require_overseer()
         page = await self._list_facts(Kind.STREAM, cursor, limit)
-        streams = [_sequenced_client(one) for one in page.items if isinstance(one, Stream)]
+        streams = [_sequenced_client(stream) for stream in page.items if isinstance(stream, Stream)]
         return ListingPage(streams, _next_cursor(page))
 
     async def _list_usages(self, cursor: str | None, limit: int) -> tuple[list[UsageFound], str | None]:
         self._require_overseer()
         page = await self._list_facts(Kind.USAGE, cursor, limit)
         policy, now = await load_policy(self._gate, self._caller.tenant, QUOTA_POLICY_NAME)
-        return [UsageFound(one, policy, now) for one in page.items if isinstance(one, Usage)], _next_cursor(page)
+        return [UsageFound(usage, policy, now) for usage in page.items if isinstance(usage, Usage)], _next_cursor(page)
 
     async def _list_facts(self, kind: Kind, cursor: str | None, limit: int) -> Page[Fact]:
         after = b"" if cursor is None else decode_cursor(cursor)
@@ -183,7 +189,7 @@ class ListingOperations(OverviewOperations, ReadOperations):
             return []
         ids = tuple(job.row.id for job in jobs)
         inputs = (await self._gate.scan(ListInputs(job_ids=ids, limit=len(ids)))).items
-        urls = {one.job_id: json.decode(one.data, type=CallbackInput).url for one in inputs}
+        urls = {input.job_id: json.decode(input.data, type=CallbackInput).url for input in inputs}
         # The id of a callback is computed from that of its job, and the other way round.
         return [CallbackView(job, format_job_id(callback_job_id(job.row.id)), urls.get(job.row.id, "")) for job in jobs]
 

@@ -107,7 +107,9 @@ def list_options(method: Method) -> Method:
     signature = inspect.signature(method)
     *parameters, options = signature.parameters.values()
     accepted = options.annotation.__args__[0].__annotations__
-    parameters += [one for one in inspect.signature(Submission).parameters.values() if one.name in accepted]
+    parameters += [
+        parameter for parameter in inspect.signature(Submission).parameters.values() if parameter.name in accepted
+    ]
     method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # of functions
     return method
 
@@ -142,7 +144,9 @@ def said_settings(key_owner: str | None, window: timedelta | None) -> dict[str, 
 
 def parse_default_windows(window: timedelta | None, windows: Mapping[str, timedelta]) -> DefaultWindows:
     """`window` for all job types but those that `windows` names; without it, `ttl_ms` is 0: the engine's own."""
-    by_type = {checked_name("type", type): parse_window_ms("windows", one) for type, one in windows.items()}
+    by_type = {
+        checked_name("type", type): parse_window_ms("windows", type_window) for type, type_window in windows.items()
+    }
     return DefaultWindows(0 if window is None else parse_window_ms("window", window), by_type)
 
 
@@ -220,13 +224,22 @@ _remembered_options = lru_cache(OPTIONS_CACHE_MAX, typed=True)(_checked_options)
 
 def _checked_options_cached(submission: Submission) -> tuple[str, str, Delivery, int, int]:
     """`_checked_options`: two calls instead of eight, if the same were checked before."""
-    one = submission
-    if type(one.type) is not str or type(one.scope) not in _PLAIN_SCOPES or type(one.delivery) is not Delivery:
-        return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
+    if (
+        type(submission.type) is not str
+        or type(submission.scope) not in _PLAIN_SCOPES
+        or type(submission.delivery) is not Delivery
+    ):
+        return _checked_options(
+            submission.type, submission.scope, submission.delivery, submission.priority, submission.max_attempts
+        )
     try:
-        return _remembered_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
+        return _remembered_options(
+            submission.type, submission.scope, submission.delivery, submission.priority, submission.max_attempts
+        )
     except TypeError:  # the priority or the number of attempts is something that cannot be hashed
-        return _checked_options(one.type, one.scope, one.delivery, one.priority, one.max_attempts)
+        return _checked_options(
+            submission.type, submission.scope, submission.delivery, submission.priority, submission.max_attempts
+        )
 
 
 def checked_submission(submission: Submission, location: str = "") -> Submission:

@@ -73,7 +73,7 @@ class ScheduleOperations(LedgerBase):
             query = ListFacts(tenant=self._caller.tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             page = await self._gate.scan(query)
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            views += (_to_view(one) for one in policies if one.name.startswith(PREFIX))
+            views += (_to_view(policy) for policy in policies if policy.name.startswith(PREFIX))
             if not page.more:
                 return sorted(views, key=lambda view: view.name)
             after = policies[-1].id

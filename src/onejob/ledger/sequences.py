@@ -81,7 +81,7 @@ class SequenceOperations(LedgerBase):
         tracing = self._runtime.tracing
         if tracing is None:
             return await self._submit_number(sequenced)
-        types = {str(one.type) for one in sequenced.jobs if isinstance(one, Submission)}
+        types = {str(submission.type) for submission in sequenced.jobs if isinstance(submission, Submission)}
         with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(sequenced.jobs)) as span:
             receipt = await self._submit_number(sequenced, span.traceparent)
             span.set_sequence_receipt(receipt)
@@ -129,7 +129,7 @@ def build_submit_sequence(
     if not 1 <= len(jobs) <= JOBS_MAX:
         raise Invalid("jobs", f"a batch has 1 to {JOBS_MAX} jobs; split it into several numbers")
     submits = _build_job_submits(sequenced, scope, caller, ids, windows, traceparent)
-    if sum(len(one.input) for one in submits) > INPUT_BYTES_MAX:
+    if sum(len(submit.input) for submit in submits) > INPUT_BYTES_MAX:
         raise Invalid("jobs", f"the inputs of a batch have at most {INPUT_BYTES_MAX} bytes in all; split it")
     first = submits[0]
     return SubmitSequence(
@@ -140,8 +140,8 @@ def build_submit_sequence(
         client_id=client_id,
         sequence=sequence,
         key=key,
-        fingerprint=batch_fingerprint([one.fingerprint for one in submits]),
-        items=tuple(JobSpec(*_spec_values(one)) for one in submits),
+        fingerprint=batch_fingerprint([submit.fingerprint for submit in submits]),
+        items=tuple(JobSpec(*_spec_values(submit)) for submit in submits),
         actor=caller.actor,
         user=caller.user,
         owner=caller.actor,

@@ -98,12 +98,12 @@ class Sessions:
 
         def listed(policy: Policy | None, now: int) -> bytes:
             known = {} if policy is None else decode_body(policy, dict[str, int])
-            live = [(one, expires_at) for one, expires_at in known.items() if expires_at >= now]
-            ended[:] = [one for one, _ in live[: -(SESSIONS_MAX - 1)]]
+            live = [(session, expires_at) for session, expires_at in known.items() if expires_at >= now]
+            ended[:] = [session for session, _ in live[: -(SESSIONS_MAX - 1)]]
             return json.encode(dict([*live[-(SESSIONS_MAX - 1) :], (id, until)]))
 
         await change_policy(self._gate, tenant, SESSION_LIST_POLICY_PREFIX + owner, listed, ttl_ms=SESSION_MS)
-        await self._gate.execute([_drop_session(tenant, one) for one in ended])
+        await self._gate.execute([_drop_session(tenant, session) for session in ended])
 
     async def verify(self, text: str) -> ConsoleSession | None:
         """The session with this text, if it and the API key that it was made from are valid now."""

@@ -145,7 +145,7 @@ class SubmissionOperations(LedgerBase):
         if tracing is None:
             return await self._submit_chunks(submissions)
         submissions = list(submissions)
-        types = {str(one.type) for one in submissions if isinstance(one, Submission)}
+        types = {str(submission.type) for submission in submissions if isinstance(submission, Submission)}
         with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(submissions)) as span:
             verdicts = await self._submit_chunks(submissions, span.traceparent)
             span.set_receipts(verdicts)

@@ -139,7 +139,7 @@ class WorkOperations(LedgerBase):
         )
         seconds = checked_timedelta("wait", wait).total_seconds()
         claimed = await self._runtime.claims.claim_or_wait(request, seconds)
-        return [build_attempt(one, request.lease_ms) for one in claimed]
+        return [build_attempt(job, request.lease_ms) for job in claimed]
 
     async def start(self, attempt: Attempt | Fence) -> Attempt:
         """Start a claimed job. Of several callers one succeeds; the others get LeaseLost and must not run it."""

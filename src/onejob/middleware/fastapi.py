@@ -191,7 +191,9 @@ class IdempotentRoute(APIRoute):
         """Add the header and the responses of the key to OpenAPI; what the application says itself stays."""
         extra = dict(self.openapi_extra or {})
         parameters = list(extra.get("parameters", ()))
-        declared = [field.alias for field in self.dependant.header_params] + [one.get("name", "") for one in parameters]
+        declared = [field.alias for field in self.dependant.header_params] + [
+            parameter.get("name", "") for parameter in parameters
+        ]
         if HEADER not in map(str.lower, declared):
             parameters.append(KEY_PARAMETER | {"required": self.rule.key is Need.REQUIRED})
         self.openapi_extra = extra | {"parameters": parameters}

@@ -51,8 +51,8 @@ class CountsSnapshot(Struct, frozen=True):
 
     def by_state(self) -> dict[str, int]:
         totals: dict[str, int] = {}
-        for one in self.types.values():
-            for state, count in one.states.items():
+        for counts in self.types.values():
+            for state, count in counts.states.items():
                 totals[state] = totals.get(state, 0) + count
         return totals
 
@@ -148,10 +148,10 @@ class JobCounts:
 def fitted_snapshot(types: dict[str, TypeCounts], *, is_complete: bool) -> CountsSnapshot:
     """As many types as a policy can hold, those with the most jobs first."""
     size, fitting = 0, {}
-    for type, one in types.items():
-        size += len(json.encode({type: one}))
+    for type, counts in types.items():
+        size += len(json.encode({type: counts}))
         if size > _ROWS_BYTES_MAX:
             is_complete = False
             break
-        fitting[type] = one
+        fitting[type] = counts
     return CountsSnapshot(types=fitting, is_complete=is_complete)

@@ -78,7 +78,7 @@ class CredentialStore(Generic[C]):
                 ListFacts(tenant=self._tenant, kind=Kind.POLICY, after=after, limit=PAGE_MAX)
             )
             policies = [fact for fact in page.items if isinstance(fact, Policy)]
-            found += (self._decode(one) for one in policies if one.name.startswith(self._kind.policy_prefix))
+            found += (self._decode(policy) for policy in policies if policy.name.startswith(self._kind.policy_prefix))
             if not page.more:
                 return sorted(found, key=lambda key: (key.created_at, key.id))
             after = policies[-1].id

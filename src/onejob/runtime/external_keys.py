@@ -71,7 +71,7 @@ class ExternalKeyTenants:
 
         def listed(policy: Policy | None, now: int) -> bytes | None:
             tenants = {} if policy is None else decode_body(policy, dict[str, _Listed])
-            live = {name: one for name, one in tenants.items() if one.until >= now}
+            live = {name: listed_tenant for name, listed_tenant in tenants.items() if listed_tenant.until >= now}
             name = tenant if tenant in live or len(live) < TENANTS_MAX else _EVERY_TENANT
             known = live.get(name)
             if known is not None and known.until >= now + ttl_ms + _LISTED_LONGER_MS // 2:
@@ -156,6 +156,6 @@ async def add_external_jobs(engine: Engine, caller: Caller, commands: Sequence[C
     keys = [(command.scope, command.key) for command in commands]
     found = await look_up_external_keys(engine, caller, keys, retention_ms=retention_ms)
     return [
-        command if one.free_version is None else replace(command, **one._asdict())
-        for command, one in zip(commands, found, strict=True)
+        command if external.free_version is None else replace(command, **external._asdict())
+        for command, external in zip(commands, found, strict=True)
     ]

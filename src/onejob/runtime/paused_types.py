@@ -53,7 +53,7 @@ class PausedTypes:
 
     async def list(self, tenant: str) -> list[PausedType]:
         paused = await self._load(tenant)
-        return [PausedType(type, to_utc(one.at), one.by) for type, one in sorted(paused.items())]
+        return [PausedType(type, to_utc(pause.at), pause.by) for type, pause in sorted(paused.items())]
 
     async def pause(self, tenant: str, type: str, *, by: str) -> None:
         await self._change(tenant, checked_name("type", type), by)

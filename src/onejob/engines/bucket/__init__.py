@@ -288,7 +288,7 @@ class BucketEngine(EngineBase):
             item = items[n]
             assert isinstance(item, Attachment)
             items[n] = replace(item, data=data)
-        return Page([one for one in items if one is not None], page.more, page.scanned_to)
+        return Page([item for item in items if item is not None], page.more, page.scanned_to)
 
     async def barrier(self, tenant: str | None, user: str | None = None) -> None:
         """Return at once: whoever has decided before a change of the limit finds its position taken, and decides again."""
@@ -544,9 +544,8 @@ class BucketEngine(EngineBase):
             raise Unknown("this process was stopped for more than an hour; retry with the same key")
 
     async def _put_payloads(self, payloads: Sequence[Payload]) -> None:
-        await asyncio.gather(
-            *(self._retry(lambda one=one: self._objects.put(one.name, one.data)) for one in payloads)  # type: ignore[misc]
-        )
+        puts = (partial(self._objects.put, payload.name, payload.data) for payload in payloads)
+        await asyncio.gather(*map(self._retry, puts))
 
     async def _load_payload(self, payload: Payload) -> bytes:
         data = await self._get(payload.name)
@@ -725,7 +724,7 @@ class BucketEngine(EngineBase):
         await self._run(self._replica.reset)
         await self._catch_up()
         if self._replica.state.position < newest:
-            names = " and ".join(one.name for one in snapshots[-2:])
+            names = " and ".join(snapshot.name for snapshot in snapshots[-2:])
             raise StoreRefused(f"{names} cannot be read, and the log is not complete without; {RESTORE}")
 
     async def _refuse_lost_entries(self, newest_snapshot: int) -> set[int]:
@@ -761,8 +760,8 @@ class BucketEngine(EngineBase):
     async def _has_entry_before(self, position: int) -> bool:
         async def find() -> bool:
             async for page in self._objects.list(LOG_FOLDER):
-                for one in page:
-                    if entry := position_of(one.name):
+                for info in page:
+                    if entry := position_of(info.name):
                         return entry < position
             return False
 
@@ -781,7 +780,7 @@ class BucketEngine(EngineBase):
 
     async def _find_last_entry(self, after: int) -> int:
         pages = self._objects.list(LOG_FOLDER, after=log_name(after))
-        return max([position_of(one.name) async for page in pages for one in page], default=0)
+        return max([position_of(info.name) async for page in pages for info in page], default=0)
 
     # Small things
 
@@ -940,7 +939,7 @@ class BucketEngine(EngineBase):
     async def _list_missing(self, after: int, end: int) -> list[int]:
         found: set[int] = set()
         async for page in self._objects.list(LOG_FOLDER, after=log_name(after)):
-            found.update(position_of(one.name) for one in page)
+            found.update(position_of(info.name) for info in page)
             if page and position_of(page[-1].name) > end:
                 break
         return [position for position in range(after + 1, end) if position not in found]

@@ -184,13 +184,13 @@ async def _read_entries(names: Sequence[str], get: Get, covered: int) -> AsyncIt
         for name, data in zip(some, await asyncio.gather(*map(get, some)), strict=True):
             if data is None or position_of(name) <= last:  # deleted since its name was listed
                 continue
-            async for one in _read_unlisted(max(last, covered) + 1, position_of(name), get):
-                yield one
+            async for entry in _read_unlisted(max(last, covered) + 1, position_of(name), get):
+                yield entry
             last = position_of(name)
             yield last, data
     if last:
-        async for one in _read_unlisted(last + 1, covered + 1, get):
-            yield one
+        async for entry in _read_unlisted(last + 1, covered + 1, get):
+            yield entry
 
 
 async def _read_unlisted(first: int, after: int, get: Get) -> AsyncIterator[tuple[int, bytes]]:
@@ -262,7 +262,7 @@ async def read_or_create_ledger(objects: ObjectStore, *, create: bool = True) ->
 async def _has_log(objects: ObjectStore) -> bool:
     for folder in (LOG_FOLDER, SNAPSHOT_FOLDER):
         async for page in objects.list(folder):
-            if any(position_of(one.name) for one in page):
+            if any(position_of(info.name) for info in page):
                 return True
     return False
 

@@ -168,7 +168,7 @@ class ObstoreObjects:
             pages = obstore.list(self._store, prefix, offset=after or None, chunk_size=_LIST_PAGE)
             found: list[ObjectInfo] = []
             async for page in pages:
-                found += (ObjectInfo(one["path"], one["size"], to_ms(one["last_modified"])) for one in page)
+                found += (ObjectInfo(meta["path"], meta["size"], to_ms(meta["last_modified"])) for meta in page)
         except FileNotFoundError:
             return
         except _FAILURES as error:

@@ -617,7 +617,7 @@ class Replica:
 
     def clear_pending_view(self, written: Sequence[ViewObject]) -> None:
         """Forget what is written; while a batch is open, with the next commit."""
-        self._written += [(one.name, one.entry) for one in written]
+        self._written += [(view_object.name, view_object.entry) for view_object in written]
         if not self._writer().db.in_transaction:
             self._flush_written()
 

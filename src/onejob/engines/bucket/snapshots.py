@@ -52,17 +52,17 @@ class Erasure(NamedTuple):
 
 async def list_names(objects: ObjectStore, folder: str) -> list[str]:
     """The entries of the log, or all snapshots: what has a position in its name."""
-    return [one.name async for page in objects.list(folder) for one in page if position_of(one.name)]
+    return [info.name async for page in objects.list(folder) for info in page if position_of(info.name)]
 
 
 async def find_snapshots(objects: ObjectStore) -> list[Snapshot]:
     """All snapshots, the newest last; several of one position count as one."""
     found: dict[int, Snapshot] = {}
     async for page in objects.list(SNAPSHOT_FOLDER):
-        for one in page:
-            position = position_of(one.name)
+        for info in page:
+            position = position_of(info.name)
             if position:
-                found[position] = Snapshot(position, one.name, one.bytes, one.modified_ms)
+                found[position] = Snapshot(position, info.name, info.bytes, info.modified_ms)
     return [found[position] for position in sorted(found)]
 
 
@@ -140,7 +140,7 @@ class SnapshotManager:
         old = 0
         for folder in (LOG_FOLDER, SNAPSHOT_FOLDER):
             async for page in self._objects.list(folder):
-                old += sum(one.modified_ms <= requested_at + DATE_MS for one in page)
+                old += sum(info.modified_ms <= requested_at + DATE_MS for info in page)
         return Erasure(requested_at, requested_at + ENTRY_AGE_MS_MIN + DATE_MS, old)
 
     async def _make(self) -> tuple[Snapshot, int]:
@@ -167,13 +167,15 @@ class SnapshotManager:
     async def clean(self, *, purged_before: int = 0) -> None:
         """Delete what two readable snapshots make needless; after a purge, what one makes needless that is newer."""
         snapshots = await find_snapshots(self._objects)
-        old = [one for one in snapshots if one.modified_ms <= purged_before + DATE_MS] or snapshots[:-SNAPSHOTS_KEPT]
+        old = [snapshot for snapshot in snapshots if snapshot.modified_ms <= purged_before + DATE_MS] or snapshots[
+            :-SNAPSHOTS_KEPT
+        ]
         is_enough = len(snapshots) >= SNAPSHOTS_KEPT or purged_before
         if snapshots and is_enough and snapshots[-1] not in old and await self.is_readable(snapshots[-1].name):
             last = snapshots[-1 if purged_before else -SNAPSHOTS_KEPT].position
             await self._delete_entries(last, self._latest_ms() - ENTRY_AGE_MS_MIN)
             if old:
-                await self._objects.delete([one.name for one in old])
+                await self._objects.delete([snapshot.name for snapshot in old])
         await self.delete_unnamed_payloads()
 
     async def is_readable(self, name: str) -> bool:
@@ -185,22 +187,22 @@ class SnapshotManager:
     async def _delete_entries(self, last: int, modified_before_ms: int) -> None:
         """The last one after all others: whoever finds it missing beside an earlier one knows that it was lost."""
         async for page in self._objects.list(LOG_FOLDER):
-            entries = [one for one in page if 0 < position_of(one.name) < last]
-            names = [one.name for one in entries if one.modified_ms < modified_before_ms]
+            entries = [info for info in page if 0 < position_of(info.name) < last]
+            names = [entry.name for entry in entries if entry.modified_ms < modified_before_ms]
             if names:
                 await self._objects.delete(names)
             if len(names) < len(entries):
                 return
-            for one in page:
-                if one.name == log_name(last) and one.modified_ms < modified_before_ms:
-                    await self._objects.delete([one.name])
+            for info in page:
+                if info.name == log_name(last) and info.modified_ms < modified_before_ms:
+                    await self._objects.delete([info.name])
             if page and page[-1].name >= log_name(last):
                 return
 
     async def delete_unnamed_payloads(self) -> None:
         """Payloads that were put for an entry that never came, or whose job is gone."""
         before = self._latest_ms() - PAYLOAD_AGE_MS_MIN
-        old = [one.name async for page in self._objects.list("payload") for one in page if one.modified_ms < before]
+        old = [info.name async for page in self._objects.list("payload") for info in page if info.modified_ms < before]
         if old:
             # After the list, and at the end of the log: whatever an entry names by now is in the replica.
             named = {payload.name for payload in await self._run_current(self._replica.list_payloads)}

@@ -230,11 +230,11 @@ class ViewWriter:
         written: list[ViewObject] = []
         try:
             rendered: list[ViewObject] = await self._run(self._source.render_view, mine)
-            results = await asyncio.gather(*(self._put(one) for one in rendered))
-            written = [one for one, done in zip(rendered, results, strict=True) if done]
+            results = await asyncio.gather(*(self._put(view_object) for view_object in rendered))
+            written = [view_object for view_object, done in zip(rendered, results, strict=True) if done]
             self._failed = len(written) < len(rendered)
             await self._run(self._source.clear_pending_view, written)
-            missing = {one.name for one in rendered} - {one.name for one in written}
+            missing = {view_object.name for view_object in rendered} - {view_object.name for view_object in written}
         except (apsw.Error, OSError, OnejobError) as error:
             log.warning("the view could not be written, will retry: %s", error)
             self._failed, missing = True, set(mine)
@@ -244,13 +244,13 @@ class ViewWriter:
         self.queue(missing)
         return not missing
 
-    async def _put(self, one: ViewObject) -> bool:
+    async def _put(self, view_object: ViewObject) -> bool:
         async with self._slots:
             try:
-                if one.data is None:
-                    await self._objects.delete([one.name])
+                if view_object.data is None:
+                    await self._objects.delete([view_object.name])
                 else:
-                    await self._objects.put(one.name, one.data)
+                    await self._objects.put(view_object.name, view_object.data)
             except RequestFailed as error:
                 self.failures += 1
                 if self.failures & (self.failures - 1) == 0:  # the 1st, 2nd, 4th, 8th, …
@@ -306,7 +306,7 @@ async def accept_view_of_log(objects: ObjectStore, source: ViewSource, run: Run,
 
 async def _compare_view(objects: ObjectStore, source: ViewSource, run: Run, find_end: FindEnd) -> _Comparison:
     """The list comes before the end of the log: whatever it has is then of an entry that is known, or was lost."""
-    there = {one.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for one in page}
+    there = {info.name for folder in VIEW_FOLDERS async for page in objects.list(folder) for info in page}
     last = parse_cursor(await objects.get(CURSOR_NAME))
     entry = await find_end()
     wanted: set[str] = set()
@@ -366,7 +366,7 @@ async def _write_differences(
                 await objects.delete([name])
 
     for start in range(0, len(found.wrong), _PAGE):
-        await asyncio.gather(*(write(*one) for one in found.wrong[start : start + _PAGE]))
+        await asyncio.gather(*(write(*wrong) for wrong in found.wrong[start : start + _PAGE]))
     if found.left_over:
         wanted = {name async for _, names in _list_wanted(source, run) for name, _ in names}
         left_over = [name for name in found.left_over if name not in wanted]

@@ -168,9 +168,9 @@ class Statements:
 
         An announcement is made before the first row is locked.
         """
-        one = _TAKE_ANNOUNCEMENT if announces else "VALUES (1)"
+        announced = _TAKE_ANNOUNCEMENT if announces else "VALUES (1)"
         return (
-            f"SELECT {self._clock_columns}, fact.* FROM ({one}) AS one LEFT JOIN (SELECT {self.columns(kind)} "
+            f"SELECT {self._clock_columns}, fact.* FROM ({announced}) AS one LEFT JOIN (SELECT {self.columns(kind)} "
             f"FROM {self.table(TABLES[kind])} WHERE id = ANY ($1::bytea[]) ORDER BY id {lock}) AS fact ON true"
         )
 

@@ -197,7 +197,7 @@ class RemoteEngine(EngineBase):
                 if not skipped:
                     raise
                 if isinstance(error, Unknown):  # of these alone: the others are done
-                    results = [error if isinstance(one, NotUnderstood) else one for one in results]
+                    results = [error if isinstance(result, NotUnderstood) else result for result in results]
                 break
             for n, answer in zip(sent, answers, strict=True):
                 results[n] = answer
@@ -211,7 +211,10 @@ class RemoteEngine(EngineBase):
         if not_after and self._late_copies_until:
             await self._outlast_late_copies()
         if skipped:
-            return [Defect(one.message, retryable=True) if isinstance(one, NotUnderstood) else one for one in results]
+            return [
+                Defect(result.message, retryable=True) if isinstance(result, NotUnderstood) else result
+                for result in results
+            ]
         return results
 
     def _refuse_unencodable(self, commands: Sequence[Command[Any]], results: list[Any]) -> list[int]:

@@ -135,9 +135,11 @@ class Peers:
 
     def in_order(self) -> list[Manager]:
         """The managers to ask, the nearest first; those that are not reached come last, refused and silent ones not at all."""
-        usable = [one for one in self.managers if not (one.is_refused or one.is_silent)]
-        nearest = min((one.cost_ms for one in usable if one.is_reached), default=0.0)
-        return sorted(usable, key=lambda one: (not one.is_reached, one.cost_ms > nearest + NEAR_MS, one.tie_break))
+        usable = [manager for manager in self.managers if not (manager.is_refused or manager.is_silent)]
+        nearest = min((manager.cost_ms for manager in usable if manager.is_reached), default=0.0)
+        return sorted(
+            usable, key=lambda manager: (not manager.is_reached, manager.cost_ms > nearest + NEAR_MS, manager.tie_break)
+        )
 
     async def connect(self, manager: Manager) -> tuple[WireConnection, HeaderLines]:
         """A connection that has said hello, and the headers of its requests. Raises NotSent or ManagerRefused."""
@@ -199,15 +201,15 @@ class Peers:
 
     def raise_if_mixed(self) -> None:
         """Refuse to open if a manager that was reached is not one of this ledger."""
-        for one in self.managers:
-            if one.is_refused:
-                raise StoreRefused(f"the manager {one.url} is refused: {one.reason}")
+        for manager in self.managers:
+            if manager.is_refused:
+                raise StoreRefused(f"the manager {manager.url} is refused: {manager.reason}")
 
     def some_reached(self) -> bool:
-        return any(one.is_reached for one in self.managers)
+        return any(manager.is_reached for manager in self.managers)
 
     def unavailable_error(self) -> Unavailable:
-        reasons = "; ".join(f"{one.url}: {one.reason}" for one in self.managers)
+        reasons = "; ".join(f"{manager.url}: {manager.reason}" for manager in self.managers)
         return Unavailable(f"no manager can be reached, and nothing was done ({reasons}); retry")
 
     def close(self) -> None:
@@ -216,7 +218,7 @@ class Peers:
 
     async def probe_all(self) -> None:
         """Say hello to every manager: so that those that were lost are asked again, and to learn how far the others are."""
-        await asyncio.gather(*(self._visit(one) for one in self.managers))
+        await asyncio.gather(*(self._visit(manager) for manager in self.managers))
 
     async def _visit(self, manager: Manager) -> None:
         try:
