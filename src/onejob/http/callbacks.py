@@ -14,7 +14,7 @@ import re
 import socket
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from threading import Thread
@@ -32,12 +32,12 @@ from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
 from onejob.core.views import JobView
 from onejob.core.work import RETENTION_MS, Finish, FinishOutcome
-from onejob.engine import ListBacklogs
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.runtime.claims import ClaimedJob
+from onejob.runtime.service_loop import ServiceLoop
 from onejob.webhooks import load_or_create_secrets, signed_headers
 
 from .config import ServiceConfig
@@ -139,32 +139,27 @@ class Resolver:
 class CallbackSender:
     def __init__(self, gate: Gate, ids: Ids, *, allow_private: bool, retention_ms: int = RETENTION_MS) -> None:
         self._gate = gate
-        self._claims = Claims(gate, ids, retention_ms=retention_ms)  # its own, because it takes turns between tenants
         self._ids = ids
         self._allow_private = allow_private
         self._resolver = Resolver()
         self._running: Counter[str] = Counter()  # callbacks by tenant
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last_tenant = ""  # the tenant that was served last
-        self._task_ended = asyncio.Event()
+        self._loop = ServiceLoop(
+            "callback delivery",
+            gate,
+            ids,
+            type=CALLBACK_TYPE,
+            lease_ms=LEASE_MS,
+            start=True,
+            room=self._room,
+            handle=self._start,
+            backoff=Backoff(PAUSE_FIRST, PAUSE_MAX),
+            retention_ms=retention_ms,
+        )
 
     async def run(self) -> None:
-        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         try:
-            while True:
-                self._task_ended.clear()
-                try:
-                    if await self.start_ready():
-                        backoff.reset()
-                except OnejobError as error:
-                    log.warning("callback delivery failed, will retry: %s", error)
-                    backoff.lengthen()
-                except Exception:
-                    log.exception("callback delivery failed, will retry")
-                    backoff.lengthen()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(next(backoff)):
-                        await self._task_ended.wait()
+            await self._loop.run()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -173,61 +168,29 @@ class CallbackSender:
     async def deliver_ready(self) -> int:
         """Deliver all callbacks that are ready; returns how many there were."""
         count = 0
-        while started := await self.start_ready():
+        while started := await self._loop.run_once():
             count += started
             await asyncio.gather(*self._tasks)
         return count
-
-    async def start_ready(self) -> int:
-        """Start the callbacks that are ready, a few of each tenant; returns how many were started."""
-        count = 0
-        for tenant in await self._ready_tenants():
-            room = self._room(tenant)
-            if room <= 0:
-                continue
-            request = ClaimRequest(
-                types=(CALLBACK_TYPE,),
-                holder=self._ids.holder(),
-                limit=room,
-                lease_ms=LEASE_MS,
-                start=True,
-                tenant=tenant,
-            )
-            claimed = await self._claims.claim(request)
-            for one in claimed:
-                self._start(one)
-            if claimed:
-                self._last_tenant = tenant
-            count += len(claimed)
-        return count
-
-    async def _ready_tenants(self) -> list[str]:
-        """A page of tenants with callbacks to send, from the one after the last on."""
-        types = (CALLBACK_TYPE,)
-        page = await self._gate.scan(ListBacklogs(types=types, after=self._last_tenant))
-        ready = [backlog.tenant for backlog in page.items if not backlog.wait_ms]
-        if not page.more and self._last_tenant:
-            first_page = await self._gate.scan(ListBacklogs(types=types))
-            ready += [backlog.tenant for backlog in first_page.items if not backlog.wait_ms]
-        return list(dict.fromkeys(ready))
 
     def _room(self, tenant: str) -> int:
         busy = self._resolver.busy
         own = CALLBACKS_PER_TENANT_MAX - max(self._running[tenant], busy[tenant])
         return min(own, CALLBACKS_AT_ONCE_MAX - max(len(self._tasks), busy.total()))
 
-    def _start(self, claimed: ClaimedJob) -> None:
-        self._running[claimed.job.tenant] += 1
-        task = asyncio.get_running_loop().create_task(self._run_callback(claimed))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._on_task_end, claimed.job.tenant))
+    async def _start(self, claimed: Sequence[ClaimedJob]) -> None:
+        for callback in claimed:
+            self._running[callback.job.tenant] += 1
+            task = asyncio.get_running_loop().create_task(self._run_callback(callback))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._on_task_end, callback.job.tenant))
 
     def _on_task_end(self, tenant: str, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._running[tenant] -= 1
         if not self._running[tenant]:
             del self._running[tenant]
-        self._task_ended.set()
+        self._loop.has_room.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease expires, and it is delivered again.
             log.warning("callback delivery failed, will retry: %s", type(error).__name__)

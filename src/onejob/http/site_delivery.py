@@ -28,14 +28,15 @@ from onejob.core.site_delivery import (
     unknown_answer,
 )
 from onejob.core.sites import UNKNOWN, SiteAnswer, SiteDelivery, decode_answer, decode_delivery, site_type
-from onejob.engine import Engine, ListBacklogs, ListInputs
+from onejob.engine import Engine, ListInputs
 from onejob.engines.gate import Gate
 from onejob.engines.remote import RemoteEngine
 from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX
 from onejob.errors import OnejobError, PartlyDone, StoreRefused, TenantRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.ledger import Ledger
-from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
+from onejob.runtime.claims import ClaimedJob
+from onejob.runtime.service_loop import ServiceLoop
 
 from .config import ServiceConfig, SiteConfig
 
@@ -43,9 +44,9 @@ DELIVERIES_AT_ONCE_MAX = 50
 INPUT_BYTES_AT_ONCE_MAX = SITE_BODY_BYTES_MAX // 2  # of one request
 LEASE_MS = 20_000
 SECONDS_MAX = 10.0  # of a request to a site; it is repeated
-HOME_SECONDS_MAX = 5.0  # of the question where another job is at home; with the request it stays within the lease
 PAUSE_FIRST = 0.1
 PAUSE_MAX = 1.0
+HOME_SECONDS_MAX = 5.0  # of the question where another job is at home; with the request it stays within the lease
 
 log = logging.getLogger("onejob.http")
 
@@ -82,67 +83,40 @@ class SiteSender:
 
     def __init__(self, name: str, site: SiteConfig, gate: Gate, ids: Ids, *, retention_ms: int) -> None:
         self._name = name
-        self._types = (site_type(name),)
         self._site = site
         self._gate = gate
-        self._ids = ids
-        self._claims = Claims(gate, ids, retention_ms=retention_ms)
+        self._loop = ServiceLoop(
+            f"delivery to site {name}",
+            gate,
+            ids,
+            type=site_type(name),
+            lease_ms=LEASE_MS,
+            start=False,
+            room=lambda _: DELIVERIES_AT_ONCE_MAX,
+            handle=self._handle,
+            backoff=Backoff(PAUSE_FIRST, PAUSE_MAX),
+            retention_ms=retention_ms,
+        )
         self._retention_ms = retention_ms
         self._engine: Engine | None = None
         self._is_lost = False
 
     async def run(self) -> None:
-        backoff = Backoff(PAUSE_FIRST, PAUSE_MAX)
         try:
-            while True:
-                try:
-                    if await self.deliver_ready():
-                        backoff.reset()
-                except OnejobError as error:
-                    log.warning("delivery to site %s failed, will retry: %s", self._name, error)
-                    backoff.lengthen()
-                except Exception:
-                    log.exception("delivery to site %s failed, will retry", self._name)
-                    backoff.lengthen()
-                await asyncio.sleep(next(backoff))
+            await self._loop.run()
         finally:
             await self.aclose()
 
     async def aclose(self) -> None:
-        self._claims.close()
+        self._loop.close()
         await self._disconnect()
 
     async def deliver_ready(self) -> int:
         """Deliver what is ready, some of each tenant; returns how many there were."""
-        count, after = 0, ""
-        while True:
-            page = await self._gate.scan(ListBacklogs(types=self._types, after=after))
-            for backlog in page.items:
-                if not backlog.wait_ms:
-                    count += await self._try_deliver_some(backlog.tenant)
-                after = backlog.tenant
-            if not page.more:
-                return count
+        return await self._loop.run_once()
 
-    async def _try_deliver_some(self, tenant: str) -> int:
-        """A tenant whose deliveries cannot be handled delays no other."""
-        try:
-            return await self._deliver_some(tenant)
-        except OnejobError:
-            raise
-        except Exception:
-            log.exception("deliveries of a tenant to site %s failed, will retry", self._name)
-            return 0
-
-    async def _deliver_some(self, tenant: str) -> int:
-        request = ClaimRequest(
-            types=self._types,
-            holder=self._ids.holder(),
-            limit=DELIVERIES_AT_ONCE_MAX,
-            lease_ms=LEASE_MS,
-            tenant=tenant,
-        )
-        claimed = await self._claims.claim(request)
+    async def _handle(self, claimed: Sequence[ClaimedJob]) -> None:
+        tenant = claimed[0].job.tenant
         known = [(one, decode_delivery(one.input)) for one in claimed]
         unreadable = [one for one, delivery in known if delivery is None]
         if unreadable:
@@ -151,7 +125,6 @@ class SiteSender:
         deliveries = [(one, delivery) for one, delivery in known if delivery is not None]
         if deliveries:
             await self._deliver(tenant, deliveries)
-        return len(claimed)
 
     def _unreadable_report(self, tenant: str, one: ClaimedJob) -> ReportDelivery:
         """It ends this job alone: which job it should deliver is not known."""

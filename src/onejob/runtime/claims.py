@@ -83,8 +83,7 @@ class Claims:
         self._ids = ids
         self._leases = LeaseExpiry(gate, retention_ms=retention_ms)
         self._next_lease_check = 0.0
-        self._last_tenant = ""  # the tenant that was served last
-        self._has_more_tenants = False  # more tenants have ready jobs than fit in a page
+        self.turns = TenantTurns(gate)
         self._is_contended = False  # another process won a job that the last claim tried
         self._trying: dict[bytes, bytes] = {}  # jobs that claims of this process are trying, and their holders
         self._scans: list[dict[bytes, bytes]] = []  # for each scan that runs: what claims have tried since it began
@@ -259,7 +258,11 @@ class Claims:
 
     async def _scan_ready_jobs(self, request: ClaimRequest, room: int) -> list[Job]:
         """The most urgent jobs of the next tenants, one of each in turn."""
-        tenants = [request.tenant] if request.tenant is not None else await self._next_tenants(request.types)
+        tenants = (
+            [request.tenant]
+            if request.tenant is not None
+            else (await self.turns.next_tenants(request.types))[:TENANTS_MAX]
+        )
         if not tenants:
             return []
         share = -(-room // len(tenants)) * (CONTENTION_SPREAD if self._is_contended else 1)
@@ -267,7 +270,7 @@ class Claims:
         pages = await asyncio.gather(*(self._list_ready(tenant, request.types, limit) for tenant in tenants))
         jobs = [self._shuffled_jobs(page.items) if self._is_contended else page.items for page in pages]
         if request.tenant is None:
-            self._last_tenant = tenants[-1]
+            self.turns.last_tenant = tenants[-1]
         return [job for row in zip_longest(*jobs) for job in row if job is not None]
 
     async def _list_ready(self, tenant: str, types: tuple[str, ...], limit: int) -> Page[Job]:
@@ -276,21 +279,6 @@ class Claims:
         return (
             await self._gate.scan(ListReadyJobs(types=types, tenant=tenant, limit=limit)) if types else Page((), False)
         )
-
-    async def _next_tenants(self, types: tuple[str, ...]) -> list[str]:
-        """The next tenants with ready jobs, from the one after the last on."""
-        page = await self._gate.scan(
-            ListBacklogs(types=types, after=self._last_tenant if self._has_more_tenants else "")
-        )
-        if self._has_more_tenants and not page.more:  # the last page: start over
-            first_page = await self._gate.scan(ListBacklogs(types=types))
-            ready = [backlog.tenant for backlog in (*page.items, *first_page.items) if not backlog.wait_ms]
-            self._has_more_tenants = first_page.more
-            return list(dict.fromkeys(ready))[:TENANTS_MAX]
-        self._has_more_tenants = page.more
-        ready = [backlog.tenant for backlog in page.items if not backlog.wait_ms]
-        later = [tenant for tenant in ready if tenant > self._last_tenant]
-        return [*later, *(tenant for tenant in ready if tenant <= self._last_tenant)][:TENANTS_MAX]
 
     def _shuffled_jobs(self, jobs: Sequence[Job]) -> list[Job]:
         """Jobs by priority, and in random order within a priority, so that processes try different ones."""
@@ -362,6 +350,27 @@ def _limit_by_input_size(jobs: Iterable[Job], inputs: dict[bytes, bytes]) -> Ite
         if n and size > INPUTS_BYTES_MAX:
             return
         yield job
+
+
+class TenantTurns:
+    """Which tenants have ready jobs, from the one after the last that was served on."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._has_more = False  # more tenants have ready jobs than fit in a page
+        self.last_tenant = ""
+
+    async def next_tenants(self, types: tuple[str, ...]) -> list[str]:
+        page = await self._gate.scan(ListBacklogs(types=types, after=self.last_tenant if self._has_more else ""))
+        if self._has_more and not page.more:  # the last page: start over
+            first_page = await self._gate.scan(ListBacklogs(types=types))
+            ready = [backlog.tenant for backlog in (*page.items, *first_page.items) if not backlog.wait_ms]
+            self._has_more = first_page.more
+            return list(dict.fromkeys(ready))
+        self._has_more = page.more
+        ready = [backlog.tenant for backlog in page.items if not backlog.wait_ms]
+        later = [tenant for tenant in ready if tenant > self.last_tenant]
+        return [*later, *(tenant for tenant in ready if tenant <= self.last_tenant)]
 
 
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
