@@ -210,12 +210,7 @@ class RemoteEngine(EngineBase):
             body = self._codec.encode_commands([commands[n] for n in sent])
         if not_after and self._late_copies_until:
             await self._outlast_late_copies()
-        if skipped:
-            return [
-                Defect(result.message, retryable=True) if isinstance(result, NotUnderstood) else result
-                for result in results
-            ]
-        return results
+        return list(map(_without_not_understood, results)) if skipped else results
 
     def _refuse_unencodable(self, commands: Sequence[Command[Any]], results: list[Any]) -> list[int]:
         """Set the results of the commands that cannot be encoded, and return which ones can."""
@@ -368,6 +363,10 @@ class RemoteEngine(EngineBase):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise Unavailable("this engine is closed; open another")
+
+
+def _without_not_understood(result: Any) -> Any:
+    return Defect(result.message, retryable=True) if isinstance(result, NotUnderstood) else result
 
 
 def _needs_deadline(command: Command[Any]) -> bool:
