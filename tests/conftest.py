@@ -12,10 +12,23 @@ from onejob.ledger import leases
 from onejob.runtime import counts
 from tests.http.auth_server import AuthServer, run_auth_server
 from tests.support.command_line import CommandRunner, run_service
+from tests.support.leftovers import end_leftovers, name_run
 from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 from tests.support.raw_http import engine_line
 from tests.support.seaweedfs import SeaweedServer
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        name_run()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """After the workers have ended: whatever they could not end themselves."""
+    if not hasattr(config, "workerinput") and (left := end_leftovers()):
+        print("\nended what the run left behind:", *left, sep="\n  ")
 
 
 @pytest.fixture(scope="session")

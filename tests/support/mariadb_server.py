@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pymysql
 
 from tests.http.test_tls import make_files
 
+from .leftovers import new_folder
 from .postgres_server import free_port
 
 # Debian installs it in /usr/sbin, which may not be on PATH.
@@ -37,7 +37,7 @@ class MariadbServer:
 
     def __init__(self) -> None:
         assert MARIADBD is not None
-        self.folder = Path(tempfile.mkdtemp(prefix="onejob-mariadb-", dir="/tmp"))
+        self.folder = new_folder("mariadb")
         self.port = free_port()
         self._user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
         if self._user is not None:

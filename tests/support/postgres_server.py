@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -22,6 +21,8 @@ import asyncpg
 
 from onejob.clock import FakeClock
 from onejob.engines import open_engine
+
+from .leftovers import new_folder
 
 SUPERUSER = "postgres"
 _SETTINGS = {
@@ -50,7 +51,7 @@ class Server:
     """One cluster in its own folder. It never runs as root, which PostgreSQL refuses."""
 
     def __init__(self, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
+        self.folder = new_folder("pg")
         self.port = free_port()
         self.settings = _SETTINGS | settings
         self.user = pwd.getpwnam("nobody").pw_name if os.geteuid() == 0 else None
@@ -143,7 +144,7 @@ class Server:
 def _copy_binaries(installed: Path) -> Path:
     """A copy for this process, with the libraries beside the package, where the programs expect them."""
     package = installed.parent.parent
-    folder = Path(tempfile.mkdtemp(prefix="onejob-pg-", dir="/tmp"))
+    folder = new_folder("pg")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     folder.chmod(0o755)
     shutil.copytree(installed.parent, folder / package.name / installed.parent.name, symlinks=True)

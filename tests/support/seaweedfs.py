@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from tests.support.leftovers import new_folder
 from tests.support.postgres_server import free_port
 
 PORTS = (
@@ -21,7 +22,7 @@ _STARTS_MAX = 3
 
 class SeaweedServer:
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="onejob-s3-", dir="/tmp"))
+        self.folder = new_folder("s3")
         self._ports: dict[str, int] = {}
         self._numbers = iter(range(10**9))
         self.process: subprocess.Popen[bytes] | None = None

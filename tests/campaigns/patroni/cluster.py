@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Self
 import asyncpg
 
 from tests.campaigns.failover.cluster import child_processes, stop_replication
+from tests.support.leftovers import new_folder
 
 from .recipe import PAGE, PORTS, POSTGRES, SITES, Place, Recipe, localize, read_recipe
 
@@ -108,7 +108,7 @@ class Site:
 
 class ThreeSites:
     def __init__(self, *, patroni: str = "patroni", is_synchronous: bool = True) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="onejob-patroni-", dir="/tmp"))
+        self.folder = new_folder("patroni")
         self.folder.chmod(0o755)
         self._is_synchronous = is_synchronous
         places = {name: Place(self.folder / name, {port: draw_port() for port in PORTS}) for name in SITES}
