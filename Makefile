@@ -11,14 +11,15 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # A file whose hash is not in the list is refused; so is a source archive, whose build would fetch unlisted files.
 INSTALL := $(PIP) --require-hashes --only-binary :all: -r
 INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
+TEST := $(BIN)/pytest -n $(WORKERS) --dist=worksteal
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format bench docs golden site screenshots lock sbom dist wheels prove clean
+.PHONY: help setup serve quick test test-matrix check format bench docs golden site screenshots lock sbom dist wheels prove clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
-		printf '%-14s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '%-17s %s\n' "$$target" "$$text"; done
 
 setup: $(READY) ## Make .venv with onejob and everything to work on it
 
@@ -38,8 +39,14 @@ $(READY): requirements/dev.txt $(SERVABLE)
 serve: $(SERVABLE) ## Run the service on this machine
 	$(BIN)/onejob serve $(ARGS)
 
-test: $(READY) ## Run every test; ARGS="-k key" for some
-	$(BIN)/pytest -n $(WORKERS) --dist=worksteal $(ARGS)
+quick: $(READY) ## Run the tests that start no program, in about a minute
+	$(BIN)/pytest -n auto --dist=worksteal -m "not long and not matrix" $(ARGS)
+
+test: $(READY) ## Run every rule on every engine; ARGS="-k key" for some
+	$(TEST) -m "not matrix" $(ARGS)
+
+test-matrix: $(READY) ## Run the same rules behind every layer of every engine
+	$(TEST) -m matrix $(ARGS)
 
 check: $(READY) ## Check format, lint, types and the repository layout
 	$(BIN)/ruff format --check --quiet .

@@ -17,11 +17,17 @@ from tests.support.manager_process import run_manager_process
 from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 from tests.support.raw_http import engine_line
 from tests.support.seaweedfs import SeaweedServer
+from tests.support.sizes import starts_a_program
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         name_run()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if starts_a_program(item):
+        item.add_marker("long")
 
 
 @pytest.hookimpl(trylast=True)
@@ -136,7 +142,7 @@ def settings(durable_url: str) -> str:
     return engine_line(durable_url)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "manager"])
+@pytest.fixture(scope="module", params=["sqlite", "postgres", pytest.param("manager", marks=pytest.mark.matrix)])
 def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One store for all tests of a file; what serves the third is a gate."""
     if request.param == "postgres":

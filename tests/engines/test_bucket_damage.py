@@ -43,6 +43,8 @@ from tests.campaigns.bucket import open_bucket
 from tests.support.command_line import CommandRunner
 from tests.support.object_stores import CountingObjects, DyingObjects, MemoryObjects, WrappedObjects
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 DAY_MS: Final = 86_400_000
 KEYS: Final = ("a", "b", "c")
 SMALL_PAYLOAD: Final = b'"a payload of its own"'

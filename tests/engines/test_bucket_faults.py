@@ -24,6 +24,8 @@ from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from tests.campaigns.bucket import open_bucket, run_rounds
 from tests.support.object_stores import CarelessObjects, DyingObjects, MemoryObjects, WrappedObjects
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 HOUR = 3600.0
 DAY_MS = 86_400_000
 

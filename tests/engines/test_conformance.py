@@ -1,4 +1,8 @@
-"""The shipped suite on our engines: each bare, wrapped, behind the batcher, and behind the gate. Nothing is skipped."""
+"""The shipped suite on our engines: each bare, wrapped, behind the batcher, and behind the gate. Nothing is skipped.
+
+`make test` runs every rule on every bare engine, and on the engine in memory behind each wrapper; `make test-matrix` runs the
+other engines behind each wrapper.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -73,6 +77,7 @@ WRAPPERS: dict[str, Callable[[Engine, FakeClock], Engine]] = {
     "gated": lambda engine, clock: Gate(Batcher(engine), CONFIG, clock.monotonic),
     "wrapped": lambda engine, clock: Gate(Batcher(PlainWrapper(engine)), CONFIG, clock.monotonic),
 }
+WRAPPERS_AS_MATRIX = [pytest.param(name, marks=[] if name == "bare" else pytest.mark.matrix) for name in WRAPPERS]
 
 
 class ExactContract(EngineContract):
@@ -106,7 +111,7 @@ class TestMemory(ExactContract):
 
 
 class TestSqlite(ExactContract):
-    @pytest.fixture(params=WRAPPERS)
+    @pytest.fixture(params=WRAPPERS_AS_MATRIX)
     async def world(
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> AsyncIterator[World]:
@@ -124,7 +129,7 @@ class TestSqlite(ExactContract):
 
 
 class TestPostgres(ExactContract):
-    @pytest.fixture(params=WRAPPERS)
+    @pytest.fixture(params=WRAPPERS_AS_MATRIX)
     async def world(
         self, request: pytest.FixtureRequest, postgres_url: str, store_clock: StoreClock
     ) -> AsyncIterator[World]:

@@ -11,6 +11,8 @@ from onejob.core import work
 from onejob.engines.sqlite import SqliteEngine
 from tests.campaigns.model_based import STEPS, ModelMismatch, draw_steps, fails, run_in_memory, run_steps, shrink_steps
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 SEEDS = 24  # of 500 steps each
 
 # Minimum of each outcome over all seeds.

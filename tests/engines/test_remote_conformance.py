@@ -1,6 +1,7 @@
 """The shipped suite on the engine `http://`, against managers of each store. Nothing is skipped.
 
-Behind the gate each time. Bare it runs here on the store in memory, and on the others in `make prove`, for the time it takes
+`make test` runs every rule on the bare engine, whose manager has a store in memory. Behind the gate, with a manager of each
+store, is in `make test-matrix`; bare, with managers of SQLite and PostgreSQL, in `make prove`
 (`tests/campaigns/remote_matrix.py`).
 """
 
@@ -22,7 +23,7 @@ from tests.support.postgres_server import StoreClock
 
 
 class TestRemoteMemory(ExactContract):
-    @pytest.fixture(params=["bare", "gated"])
+    @pytest.fixture(params=["bare", pytest.param("gated", marks=pytest.mark.matrix)])
     async def world(self, request: pytest.FixtureRequest) -> AsyncIterator[World]:
         clock = FakeClock()
         async with running_manager(MemoryEngine(clock)) as url:
@@ -34,6 +35,7 @@ class TestRemoteMemory(ExactContract):
                 yield world
 
 
+@pytest.mark.matrix
 class TestRemoteSqlite(ExactContract):
     @pytest.fixture(params=["gated"])
     async def world(self, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
@@ -47,6 +49,7 @@ class TestRemoteSqlite(ExactContract):
                 yield world
 
 
+@pytest.mark.matrix
 class TestRemotePostgres(ExactContract):
     """Each engine reaches the database through a manager of its own."""
 

@@ -12,6 +12,8 @@ from onejob.engines.bucket.log import LogEntry
 from tests.campaigns.simulation.bucket import ObservedBucketEngine, simulate_bucket
 from tests.campaigns.simulation.plan import draw_plan
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 SEEDS = 8
 MUTANT_SEEDS_MAX = 40
 

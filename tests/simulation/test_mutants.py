@@ -5,6 +5,8 @@ import pytest
 from tests.campaigns.simulation.mutants import ALL_MUTANTS, SCENARIOS, find_catching_seed, plan_for
 from tests.campaigns.simulation.simulator import simulate
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 SEEDS_MAX = 500
 
 

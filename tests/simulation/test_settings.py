@@ -10,6 +10,8 @@ from onejob.engine import LiveKeyCount
 from onejob.runtime import settings as settings_module
 from tests.campaigns.simulation.settings import SnapshotEngine, simulate_settings
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 SEEDS = 12
 MUTANT_SEEDS_MAX = 60
 

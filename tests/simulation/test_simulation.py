@@ -12,6 +12,8 @@ from tests.campaigns.simulation.plan import draw_plan
 from tests.campaigns.simulation.shrink import size
 from tests.campaigns.simulation.simulator import simulate
 
+pytestmark = pytest.mark.long  # computes for seconds
+
 HERE = Path(__file__).parent
 SLICES = 8
 SLICE_STEPS = 300_000  # eight slices have more than two million
