@@ -53,7 +53,8 @@ class Ids(Protocol):
 
 class SystemIds:
     def __init__(self) -> None:
-        self.job_id = new_job_id  # an attribute, so that a submission reaches the function directly
+        # Attributes, so that a submission reaches the functions directly.
+        self.job_id, self.request_id = new_job_id, new_request_id
         self.fraction = random_fraction
 
     def holder(self) -> bytes:
@@ -64,9 +65,6 @@ class SystemIds:
 
     def secret(self) -> str:
         return new_secret()
-
-    def request_id(self) -> str:
-        return new_request_id()
 
 
 class SeededIds:

@@ -30,7 +30,7 @@ from tests.golden.walk import SETTLE_SECONDS, Walk, WalkRecorder, files_of, in_e
 from tests.support.app_server import serve_app
 from tests.support.managers import running_manager
 
-# What issue 28 asks for, as functions and files; printed here, asserted when the house has its new plan.
+# The longest walks allowed, as functions and files.
 TARGETS = {
     "submit-sqlite-new": (95, 14),
     "submit-sqlite-duplicate": (65, 12),
@@ -38,6 +38,7 @@ TARGETS = {
     "post-api-key-sqlite-duplicate": (100, 22),
     "post-gate-manager-sqlite": (200, 34),
 }
+NOT_YET_REACHED = {"post-api-key-sqlite-duplicate", "post-gate-manager-sqlite"}  # entries only leave
 INPUT = {"n": 1}
 
 Submit = Callable[[], Awaitable[object]]
@@ -113,6 +114,10 @@ def check(name: str, walks: list[Walk]) -> None:
     head, *recorded = path.read_text(encoding="utf-8").splitlines()
     print(f"{name}: {head}; target: {TARGETS.get(name, 'none')}")
     now = in_every(walks)
+    if name in TARGETS and name not in NOT_YET_REACHED:
+        functions_max, files_max = TARGETS[name]
+        assert len(now) <= functions_max, f"{name} passes {len(now)} functions, at most {functions_max}"
+        assert len(files_of(now)) <= files_max, f"{name} passes {len(files_of(now))} files, at most {files_max}"
     new = "\n".join(sorted(now - set(recorded)))
     grown = len(now) - len(recorded), len(files_of(now)) - len(files_of(recorded))
     assert max(grown) <= 0, (

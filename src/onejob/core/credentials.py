@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from .command import CommandData, Facts, Footprint, Step
+from .command import CommandData, Facts, Footprint, Precondition, Step
 from .errors import Invalid
 from .facts import NewerFormat, Policy, next_version, unexpired_policy
 from .identity import (
@@ -31,7 +31,7 @@ from .identity import (
     decode_base64url,
     encode_base64url,
 )
-from .replies import Maintained, Missing, PolicyFound, Reason, Refused
+from .replies import AnyReply, Maintained, Missing, PolicyFound, Reason, Refused
 
 API_KEY_PREFIX = "oj_"
 KEY_ID_CHARS = 12
@@ -286,6 +286,13 @@ class LookUpPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     def decide(self, facts: Facts, now: int) -> Step[PolicyFound | Missing]:
         policy = unexpired_policy(facts.policy, now)
         return Step(Missing(now) if policy is None else PolicyFound(policy, now))
+
+
+def is_unchanged(reply: AnyReply, precondition: Precondition) -> bool:
+    """True if the policy that was looked up meets the precondition; an expired one is not found."""
+    if not isinstance(reply, PolicyFound) or reply.policy.body != precondition.expected_body:
+        return False
+    return not 0 < precondition.valid_until < reply.at
 
 
 class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 
 from onejob.clock import SystemClock
-from onejob.core.credentials import Permission, roles_with
+from onejob.core.credentials import Permission, has_permission, roles_with
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
@@ -29,7 +29,7 @@ from .endpoints.sessions import SessionEndpoints
 from .endpoints.status import StatsSource, status_routes
 from .metrics import Metrics
 from .openapi import with_openapi_route
-from .origins import check_body_headers, checked_origins, loopback_authenticator, needs_body_check
+from .origins import BODY_CHECK_HEADERS, check_body_headers, checked_origins, loopback_authenticator
 from .problems import (
     INTERNAL_ERROR_MESSAGE,
     STORE_RETRY_AFTER_SECONDS,
@@ -87,10 +87,6 @@ _ACCEPTED_HEADERS = ((b"accept", b"application/json"), (b"accept-encoding", b"id
 Observe = Callable[[str, str, Route | None, Response, float], None]
 
 
-def ignore_request(request_id: str, method: str, route: Route | None, response: Response, seconds: float) -> None:
-    pass
-
-
 class HttpApp:
     def __init__(
         self,
@@ -98,7 +94,7 @@ class HttpApp:
         *,
         config: ServiceConfig | None = None,
         authenticate: Authenticate | None = None,  # None: as the config says
-        observe: Observe = ignore_request,
+        observe: Observe | None = None,
         observe_failed_only: bool = False,  # a log line for every request costs a tenth of the response time
         extra_routes: tuple[Route, ...] = (),
         ids: Ids | None = None,
@@ -158,7 +154,7 @@ class HttpApp:
             await _send_response(response, request_id, scope["method"], receive, send)
         seconds = self._monotonic() - begin
         self._metrics.observe(route, response.status, seconds)
-        if response.status >= 400 or not self._observe_failed_only:
+        if self._observe is not None and (response.status >= 400 or not self._observe_failed_only):
             self._observe(request_id, scope["method"], route, response, seconds)
 
     def _respond(
@@ -178,7 +174,7 @@ class HttpApp:
         if route.permission is None:
             request.path_params = decode_placeholders(placeholders)
             return route.handler(request)
-        if self._optimistic_auth is not None and not needs_body_check(scope):
+        if self._optimistic_auth is not None and BODY_CHECK_HEADERS.isdisjoint(dict(request.headers)):
             return self._respond_optimistically(self._optimistic_auth, route, route.permission, request, placeholders)
         return self._respond_checked(route, route.permission, request, placeholders)
 
@@ -200,10 +196,10 @@ class HttpApp:
     ) -> Response:
         """The plain way: the credential is read before anything else of the request is looked at."""
         credential = await self._authenticate(request.scope)
-        if not credential.may(permission):
+        if not has_permission(credential.roles, permission):
             message = f"this needs the role {' or '.join(roles_with(permission))}; use a credential that has it"
             return problem_response(problem("FORBIDDEN", message), request.id)
-        if needs_body_check(request.scope):
+        if not BODY_CHECK_HEADERS.isdisjoint(dict(request.headers)):
             check_body_headers(request.scope, self._origins)
         request.credential = credential
         ledger_for = self._submitting_ledger_for if permission is _SUBMIT else self._ledger_for

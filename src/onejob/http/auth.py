@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from onejob.addresses import network_of, parse_ip
 from onejob.clock import SystemClock
-from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission
+from onejob.core.credentials import API_KEY_PREFIX, Permission, Role, has_permission, is_unchanged
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import check_strict_json
 from onejob.core.identity import Actor, api_key_user, checked_name, checked_token_user
@@ -70,6 +70,7 @@ class Authenticator:
         self.sessions = Sessions(ledger)
         self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
         self._bind = ledger.runtime.bind
+        self._read_now = ledger.runtime.gate.read_now
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
         self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
@@ -94,7 +95,8 @@ class Authenticator:
         cached = self._cache.get(digest)
         if cached is not None:
             asked_at = self._monotonic()
-            if self._keys.is_still_valid_now(cached.key):
+            replies = self._read_now((cached.key.lookup,))
+            if replies is not None and is_unchanged(replies[0], cached.key.precondition):
                 self._valid_at[digest] = asked_at
                 self._share_in_iteration(header, cached.credential)
                 return cached.credential

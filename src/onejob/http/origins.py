@@ -27,7 +27,7 @@ EXPOSED_HEADERS = b"Idempotent-Replayed, Idempotency-Expires, Location, Retry-Af
 _ORIGIN = re.compile(r"https?://[^\s/?#@,*]+", re.IGNORECASE)
 _VARY_HEADER: Header = (b"vary", b"Origin")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_BODY_CHECK_HEADERS = frozenset((b"content-encoding", b"origin", b"sec-fetch-site"))
+BODY_CHECK_HEADERS = frozenset((b"content-encoding", b"origin", b"sec-fetch-site"))
 _OWN_SITE = (b"same-origin", b"none")  # values of Sec-Fetch-Site
 _IDENTITY_ENCODINGS = (b"", b"identity")
 
@@ -105,13 +105,13 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
     return authenticate
 
 
-def needs_body_check(scope: Scope) -> bool:
-    """True if `check_body_headers` has something to look at; most requests have not."""
-    return scope["method"] not in _SAFE_METHODS and not _BODY_CHECK_HEADERS.isdisjoint(dict(scope["headers"]))
-
-
 def check_body_headers(scope: Scope, origins: frozenset[bytes]) -> None:
-    """Refuse a body that would have to be decoded first, and what a page of another site sends as anything but JSON."""
+    """Refuse a body that would have to be decoded first, and what a page of another site sends as anything but JSON.
+
+    There is nothing to refuse in a request without one of BODY_CHECK_HEADERS.
+    """
+    if scope["method"] in _SAFE_METHODS:
+        return
     headers: dict[bytes, list[bytes]] = {}
     for name, value in scope["headers"]:
         headers.setdefault(name, []).append(value.strip(b" \t"))

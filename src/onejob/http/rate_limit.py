@@ -36,13 +36,18 @@ class RateLimitedLedger(Ledger):
         # By identity, not by secret: a rotated key has no fresh bucket.
         self._bucket_key = (caller.tenant, caller.actor)
 
-    async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
+    async def submit_prepared(
+        self, submission: Submission, precondition: Precondition | None = None, prepared: Submit | None = None
+    ) -> Receipt:
         if precondition is not None:
             raise TypeError("rate-limited submissions take no precondition: their credential was checked before")
-        (verdict,) = await self.submit_many((submission,))
-        if isinstance(verdict, Receipt):
-            return verdict
-        raise verdict
+        await self._rate_limiter.prepare(self._bucket_key, 1)
+        with self._take_tokens(1) as tokens:
+            if not tokens.taken and (await self._new_record_ids((submission,)))[0] is not None:
+                raise self._rate_limited_error()
+            receipt = await super().submit_prepared(submission, None, prepared)
+            tokens.spent = int(receipt.created)
+        return receipt
 
     async def submit_many(self, submissions: Iterable[Submission]) -> list[Receipt | OnejobError]:
         submissions = list(submissions)

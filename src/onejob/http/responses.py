@@ -26,7 +26,8 @@ CACHEABLE_HEADERS: tuple[Header, ...] = ((b"cache-control", b"public, max-age=31
 COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), _NO_SNIFFING)
 ENCODED_CACHE_MAX = 4096
 
-_encode = partial(encode_safely, json.Encoder())
+_ENCODER = json.Encoder()
+_encode = partial(encode_safely, _ENCODER)
 _PROBLEM_CONTENT_TYPE = (b"content-type", b"application/problem+json")
 REPLAYED_HEADER = (b"idempotent-replayed", b"true")
 _REPLAYED_OUTCOME = Outcome.REPLAYED  # looking up an enum member is slow in Python 3.11
@@ -103,7 +104,7 @@ def _encode_without_request_id(job: Job, outcome: Outcome, expires_ms: int) -> t
     """The rest of the body, the headers, and the headers as bytes."""
     idempotency = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
     body = job_out(JobView(job))
-    rest = _encode(_CreatedOrReplayed(body, idempotency))[1:]
+    rest = _ENCODER.encode(_CreatedOrReplayed(body, idempotency))[1:]  # a few KiB: nothing to fear (`encode_safely`)
     headers = _submission_headers(body.id, outcome, expires_ms)
     return rest, headers, encode_headers(headers)
 

@@ -28,7 +28,7 @@ from onejob.server.connection import connection_class
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
-from .app import HttpApp, Observe, ignore_request
+from .app import HttpApp, Observe
 from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
 from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
@@ -332,12 +332,12 @@ def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[],
     return lambda: app.preparations.shut_down(config.drain_seconds_max * PREPARATION_DRAIN_SHARE)
 
 
-def observer(config: ServiceConfig, log: Log) -> Observe:
+def observer(config: ServiceConfig, log: Log) -> Observe | None:
     def write_request(request_id: str, method: str, route: Route | None, response: Response, seconds: float) -> None:
         path = "-" if route is None else route.path
         log.write_request(request_id, method, path, response.status, seconds, outcome_label(response))
 
-    return ignore_request if config.log_requests == "none" else write_request
+    return None if config.log_requests == "none" else write_request
 
 
 class _ErrorMember(Struct):

@@ -11,7 +11,7 @@ from onejob.core import credentials
 from onejob.core.command import Precondition
 from onejob.core.credentials import ApiKey, LookUpPolicy, ParsedApiKey, Role
 from onejob.core.identity import policy_id
-from onejob.core.replies import AnyReply, Missing, PolicyFound
+from onejob.core.replies import Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.errors import Invalid
 from onejob.runtime.credentials import CredentialKind, CredentialStore, decode_credential
@@ -132,30 +132,21 @@ class ApiKeys:
 
     @property
     def reads_are_synchronous(self) -> bool:
-        """True if `is_still_valid` answers without blocking."""
+        """True if the lookup of a key is answered without blocking."""
         return self._gate.info.synchronous_reads
-
-    def is_still_valid_now(self, verified: VerifiedKey) -> bool:
-        """True if `is_still_valid`, and the store says so at once."""
-        replies = self._gate.read_now((verified.lookup,))
-        return replies is not None and _is_met(verified.precondition, replies[0])
 
     async def is_still_valid(self, verified: VerifiedKey) -> bool:
         """True if the key has not changed since it was verified; repeats the point read without hashing."""
         reply = await self._gate.dispatch(verified.lookup)
         if not isinstance(reply, (PolicyFound, Missing)):
             raise to_exception(reply, "")
-        return _is_met(verified.precondition, reply)
+        return credentials.is_unchanged(reply, verified.precondition)
 
     def _audit(self, action: str, key: ApiKey) -> None:
         roles = ",".join(key.roles)
         audit.write_audit_record(
             f"apikey {action}", tenant=self._tenant, actor=self._actor, id=key.id, name=key.name, roles=roles
         )
-
-
-def _is_met(precondition: Precondition, reply: AnyReply) -> bool:
-    return isinstance(reply, PolicyFound) and precondition.is_met(reply.policy, reply.at)
 
 
 def to_view(key: ApiKey) -> ApiKeyView:

@@ -92,12 +92,17 @@ class SubmissionOperations(LedgerBase):
         submission = Submission(type=type, input=input, idempotency_key=idempotency_key, **options)
         return await self.submit_prepared(submission)
 
-    async def submit_prepared(self, submission: Submission, precondition: Precondition | None = None) -> Receipt:
-        """`submit` for a Submission; it is refused if the precondition is not met when it is decided."""
+    async def submit_prepared(
+        self, submission: Submission, precondition: Precondition | None = None, prepared: Submit | None = None
+    ) -> Receipt:
+        """`submit` for a Submission; it is refused if the precondition is not met when it is decided.
+
+        `prepared` is what `prepare` returned for both, to be sent once.
+        """
         runtime = self._runtime
         if runtime.tracing is not None:
             return await self._submit_traced(runtime.tracing, submission, precondition)
-        command = self._build_submit(submission, precondition)
+        command = self._build_submit(submission, precondition) if prepared is None else prepared
         if asyncio.get_running_loop().time() >= runtime.external_keys.none_until:
             (command,) = await self._add_external_jobs((command,))
         result = await self._gate.execute_one(command, on_resend=self._renew_external_job)
@@ -111,16 +116,19 @@ class SubmissionOperations(LedgerBase):
                 return await self.submit_prepared(submission, precondition)
         return await require_receipt(self._gate, command, result)
 
-    def prepare(self, submission: Submission) -> Submit:
-        """The command of a submission, checked, for `replay_now`."""
-        return self._build_submit(submission)
+    def prepare(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
+        """The command of a submission, checked: to be sent by `submit_prepared`, and for `replay_now`."""
+        return self._build_submit(submission, precondition)
 
     def replay_now(self, prepared: Submit) -> Receipt | None:
         """The receipt of a duplicate of what `prepare` returned, if it can be given at once; None: submit it.
 
         For servers only, see `Gate.replay_now`.
         """
-        if self._runtime.tracing is not None and self._runtime.tracing.is_recording:
+        runtime = self._runtime
+        if prepared.settings is not runtime.settings_body or (
+            runtime.tracing is not None and runtime.tracing.is_recording
+        ):
             return None
         reply = self._gate.replay_now(prepared)
         return None if reply is None else build_receipt(prepared, reply)

@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from msgspec import Raw, ValidationError, convert
+from msgspec import Raw, Struct, ValidationError, convert
 
 from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
@@ -69,35 +69,28 @@ async def submit(request: Request) -> Response:
     if data is None:
         data = await request.body()
     if dry_run is not None or len(data) > DECODE_CACHE_BODY_BYTES_MAX:
-        submission = await _parse_submission(request, key, data)
+        submission, prepared = await _parse_submission(request, key, data), None
         if dry_run is not None:
             return await _dry_run(request, submission, dry_run)
     else:
-        sent_before = _cached_request(request.ledger, key, data)
-        if sent_before.submission is None:
-            body = decode_cached(data, SubmitBody)
-            sent_before.submission = build_submission(body, key, callbacks=request.limits.callbacks)
-        elif request.precondition is None and (receipt := sent_before.replay_now(request.ledger)) is not None:
+        cached = _cached_request(request.ledger, key, data)
+        if cached.submission is not None and cached.prepared is not None:
+            receipt = None if request.precondition is not None else request.ledger.replay_now(cached.prepared)
+            if receipt is None:
+                receipt = await request.ledger.submit_prepared(cached.submission, request.precondition)
             return submission_response(receipt, request.id)
-        submission = sent_before.submission
-    return submission_response(await request.ledger.submit_prepared(submission, request.precondition), request.id)
+        submission = build_submission(decode_cached(data, SubmitBody), key, callbacks=request.limits.callbacks)
+        prepared = request.ledger.prepare(submission, request.precondition)
+        cached.submission, cached.prepared = submission, prepared
+    receipt = await request.ledger.submit_prepared(submission, request.precondition, prepared)
+    return submission_response(receipt, request.id)
 
 
-class _CachedRequest:
+class _CachedRequest(Struct):
     """A request whose bytes were sent before: a retry sends the same again, and needs not be parsed again."""
 
-    __slots__ = ("prepared", "submission")
-
-    def __init__(self) -> None:
-        self.submission: Submission | None = None  # None: these bytes are new
-        self.prepared: Submit | None = None
-
-    def replay_now(self, ledger: Ledger) -> Receipt | None:
-        """The receipt of the retry, if it can be given at once."""
-        assert self.submission is not None
-        if self.prepared is None:
-            self.prepared = ledger.prepare(self.submission)
-        return ledger.replay_now(self.prepared)
+    submission: Submission | None = None  # None: these bytes are new
+    prepared: Submit | None = None
 
 
 @lru_cache(DECODE_CACHE_MAX)
