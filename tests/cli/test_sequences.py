@@ -40,7 +40,7 @@ def test_numbers_are_sent_and_shown(backend: CommandRunner) -> None:
 def test_refusals_have_their_exit_codes(backend: CommandRunner) -> None:
     backend(*NUMBER, "--sequence", "1", "--key", "k1")
     gap = backend(*NUMBER, "--sequence", "3", "--key", "k3", "--json")
-    assert "go on with 2" in gap.err
+    assert "continue with 2" in gap.err
     assert (gap.code, gap.json["error"]["code"]) == (2, "SEQUENCE_GAP")
     assert gap.json["error"]["details"] == {"lastCommittedSequence": 1}
     used = backend(*NUMBER, "--sequence", "1", "--key", "other", "--json")

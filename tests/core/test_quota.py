@@ -177,7 +177,7 @@ def test_limits_are_made_of_what_can_be_read_again(kind: Any, fields: Any) -> No
 @pytest.mark.parametrize("body", [b"null", b"5", b"{", b"\xff", b'{"max_concurrent":"5"}', b'{"per_week":5}'])
 def test_stored_limits_that_cannot_be_read_are_never_taken_for_none(body: bytes) -> None:
     for user, tenant in ((body, b""), (b"", body)):
-        with pytest.raises(NewerFormat, match="set them anew"):
+        with pytest.raises(NewerFormat, match="set them again"):
             effective_limits(user, tenant)
 
 

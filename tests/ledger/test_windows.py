@@ -104,7 +104,7 @@ async def test_an_ended_job_is_kept_for_the_retention_and_never_deleted_before_i
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("window", "5", "is no duration; write 90s, 30m, 24h or 7d"),
+        ("window", "5", "is not a duration; use 90s, 30m, 24h or 7d"),
         ("window", "0s", "1 second to 365 days"),
         ("windows", {"t": "400d"}, "1 second to 365 days"),
         ("job_retention", "4000d", "0 seconds to 3650 days"),
@@ -119,5 +119,5 @@ def test_an_invalid_window_stops_the_service_at_its_start(setting: str, value: A
 def test_commands_on_an_engine_take_the_window_and_the_retention_from_the_environment() -> None:
     settings = CliSettings.from_env({"ONEJOB_WINDOW": "2h", "ONEJOB_JOB_RETENTION": "30d"})
     assert (settings.window, settings.job_retention) == (timedelta(hours=2), timedelta(days=30))
-    with pytest.raises(onejob.Invalid, match="ONEJOB_WINDOW: 'soon' is no duration"):
+    with pytest.raises(onejob.Invalid, match="ONEJOB_WINDOW: 'soon' is not a duration"):
         CliSettings.from_env({"ONEJOB_WINDOW": "soon"})

@@ -118,5 +118,5 @@ async def pay_and_finish(connection: Any, attempt: onejob.Attempt) -> None:
 
 
 def test_what_is_no_connection_is_refused(in_transaction: InTransaction) -> None:
-    with pytest.raises(Invalid, match=r"builtins\.str is no connection"):
+    with pytest.raises(Invalid, match=r"builtins\.str is not a connection"):
         in_transaction.on("postgresql://…")

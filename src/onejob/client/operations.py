@@ -94,7 +94,7 @@ class ResumedIntent(Struct, frozen=True):
 
 
 class ServerWindows:
-    """How long the server remembers a key whose submission names no window: as stated, and as responses have told."""
+    """The server's key window: as configured, and as learned from `Idempotency-Expires`."""
 
     def __init__(self, stated: timedelta | None) -> None:
         self._seconds_max = requests.checked_window(stated).total_seconds()
@@ -508,7 +508,7 @@ class ClientOperations:
             if keep and not used:
                 yield DiskWork(lambda: outbox.release(intent))
             elif not (yield DiskWork(lambda: outbox.settle(intent, executed=used))) and not used:
-                # Not the refusal: who believes it may submit anew, and resume() would send this one too.
+                # Do not raise the refusal: the caller might submit again, and resume() would then send this intent too.
                 message = f"{error}; it could not be removed from the outbox: resume() may send it again"
                 raise AmbiguousOutcome(message, key=intent.key, attempts=0) from error
             raise

@@ -359,7 +359,7 @@ def _check_format(db: apsw.Connection, path: Path) -> None:
     application = db.execute("PRAGMA application_id").fetchone()
     version = db.execute("PRAGMA user_version").fetchone()
     if application != (APPLICATION_ID,):
-        raise StoreRefused(f"{path} is no outbox; name another file")
+        raise StoreRefused(f"{path} is not an outbox; name another file")
     if version != (FORMAT_VERSION,):
         raise StoreRefused(f"{path} was written by a newer program; upgrade this one")
     if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):

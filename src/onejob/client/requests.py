@@ -332,7 +332,7 @@ def checked_url(url: str) -> str:
         if known and not (parts.query or parts.fragment or parts.username is not None):
             return url.rstrip("/")
     except ValueError:
-        pass  # a port that is no number, brackets that do not close
+        pass  # a port that is not a number, brackets that do not close
     if "@" in url or "?" in url or "#" in url:  # it may hold a secret, so it is not quoted
         raise Invalid(
             "url", "the URL has credentials or parameters; write it as http://127.0.0.1:8001 and use an API key"

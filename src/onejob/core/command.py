@@ -176,7 +176,7 @@ class Command(Protocol[R_co]):
 
     @property
     def has_echo(self) -> bool:
-        """True if a late copy of it undoes nothing; otherwise who sends it sets its field `not_after`."""
+        """True if a late copy of it undoes nothing; otherwise the sender must set `not_after`."""
 
     @property
     def footprint(self) -> Footprint: ...

@@ -298,7 +298,7 @@ def is_unchanged(reply: AnyReply, precondition: Precondition) -> bool:
 class SetPolicy(PolicyCommand, frozen=True, gc=False, kw_only=True):
     """Write a policy, if it has the expected version. Repeated with equal content it succeeds.
 
-    With a `ttl_ms` it expires; writing it again starts that time anew. An expired policy counts as absent.
+    With a `ttl_ms` it expires; writing it again restarts that time. An expired policy counts as absent.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Gate credentials: who may send commands to a manager. A gate acts for all tenants, unless its credential names some.
+"""Gate credentials: which gates may send commands to a manager. A gate acts for all tenants, unless its credential names some.
 
 The text of one is `ojg_ID.SECRET`: twelve hex digits that name it, and 256 random bits of which only a digest is stored. It
 is a policy `gate/ID` of the system tenant, so that a revocation holds at every manager of the ledger.

@@ -120,7 +120,7 @@ class Actor(Struct, frozen=True):
 
 
 def plain_str(text: str) -> str:
-    """Of an instance of a subclass of `str` only the text; what is no text is returned as it is, to be refused.
+    """Of an instance of a subclass of `str` only the text; what is not text is returned as it is, to be refused.
 
     A subclass may define what it is equal to. A cache of ids, a dictionary or a comparison would then take it for another text.
     """
@@ -148,7 +148,7 @@ def is_tick_key(scope: str, key: str) -> bool:
 
 
 def check_key_owner(scope: str, key: str, actor: str) -> None:
-    """Refuse the key of a tick to all but the scheduler: who took it first would silence the schedule."""
+    """Refuse the key of a tick to all but the scheduler: a caller that took it first would silence the schedule."""
     if scope == SCHEDULE_SCOPE and actor != SCHEDULE_ACTOR and is_tick_key(scope, key):
         raise Invalid(
             "key", f"keys like {key!r} in the scope {scope!r} belong to the scheduler; choose another key or scope"

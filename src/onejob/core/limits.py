@@ -163,7 +163,7 @@ def _decode_as(body: bytes, kind: type[L]) -> L:
     except (MsgspecError, UnicodeDecodeError):
         owner = "a user" if kind is Limits else "the tenant"
         raise NewerFormat(
-            f"the limits of {owner} are stored in a format that this program does not know; upgrade it, or set them anew"
+            f"the limits of {owner} are stored in a format that this program does not know; upgrade it, or set them again"
         ) from None
 
 

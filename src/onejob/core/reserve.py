@@ -120,7 +120,7 @@ def _repetition_id(reserve: Reserve) -> tuple[bytes, bytes, str]:
 
 
 class KeyHolderCommand(CommandData, frozen=True, gc=False, kw_only=True):
-    """A command by the holder of a key. The token alone is no fence: a re-created record counts from 1 again."""
+    """A command by the holder of a key. The token alone is not a fence: a re-created record counts from 1 again."""
 
     record_id: bytes
     job_id: bytes

@@ -112,7 +112,7 @@ class SubmitSequence(StreamCommand, frozen=True, gc=False, kw_only=True):
             case SequencePosition.PAST:
                 return Step(self._reply_for_used_number(facts, last, now))
             case SequencePosition.GAP:
-                message = f"the last committed sequence is {last}; go on with {last + 1}"
+                message = f"the last committed sequence is {last}; continue with {last + 1}"
                 details: dict[str, int | str] = {"last_committed_sequence": last}
                 return Step(Refused(Reason.SEQUENCE_GAP, message, now, details))
 

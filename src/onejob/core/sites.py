@@ -113,7 +113,7 @@ class Sites(Struct, frozen=True, kw_only=True):
             raise Invalid("sites", "no sites are configured here; leave them out, or add [sites] to the settings")
         known = (self.here, *self.others)
         if unknown := [name for name in names if name not in known]:
-            raise Invalid("sites", f"{unknown[0]!r} is no site of this ledger; it knows {', '.join(sorted(known))}")
+            raise Invalid("sites", f"{unknown[0]!r} is not a site of this ledger; it knows {', '.join(sorted(known))}")
         return tuple(sorted(names))
 
     def targets(self, names: tuple[str, ...]) -> SiteTargets:

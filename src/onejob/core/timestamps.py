@@ -47,7 +47,7 @@ def to_duration_ms(what: str, length: timedelta) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """The text that `parse_duration` reads, in the largest unit; what is no whole number of seconds in milliseconds."""
+    """The text that `parse_duration` reads, in the largest unit; anything else than whole seconds in milliseconds."""
     for unit, unit_ms in _UNITS_MS.items():
         if ms % unit_ms == 0:
             return f"{ms // unit_ms}{unit}"
@@ -58,4 +58,4 @@ def parse_duration(what: str, text: str) -> timedelta:
     """The duration of a setting or an argument: 90s, 30m, 24h or 7d."""
     if match := _DURATION.fullmatch(text.strip()):
         return timedelta(**{_DURATION_UNITS[match[2]]: int(match[1])})
-    raise Invalid(what, f"{text!r} is no duration; write 90s, 30m, 24h or 7d")
+    raise Invalid(what, f"{text!r} is not a duration; use 90s, 30m, 24h or 7d")

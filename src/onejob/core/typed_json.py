@@ -1,6 +1,6 @@
 """JSON to and from typed values: Structs, dataclasses, TypedDicts, and the models of Pydantic where a caller has them.
 
-msgspec converts all of these but models, which bring their own conversion. Pydantic is no dependency: a model is recognised
+msgspec converts all of these but models, which bring their own conversion. Pydantic is not a dependency: a model is recognised
 by its methods, and the module `pydantic` is used only where the caller has loaded it.
 """
 

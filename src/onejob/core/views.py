@@ -236,7 +236,7 @@ class HeldKey(Struct, frozen=True):
 
 
 class KeyHistory(Struct, frozen=True):
-    """A key, its job and its events: who submitted it, and what became of it."""
+    """A key, its job and its events: its first submission, and what became of it."""
 
     key: str
     scope: str
@@ -309,7 +309,7 @@ class SequenceReceipt(Struct, frozen=True, kw_only=True):
 
 
 class ClientState(Struct, frozen=True):
-    """The last committed number of a client's sequence; the client goes on with the next one."""
+    """The last committed number of a client's sequence; the client continues with the next one."""
 
     client_id: str
     scope: str

@@ -392,7 +392,7 @@ class Batcher:
         raise batch.unknown_error
 
     def _on_timeout(self, batch: "_Batch", error: Exception) -> None:
-        """The engine goes on with the batch, but its callers stop waiting."""
+        """The engine continues the batch, but its callers stop waiting."""
         batch.timed_out = True
         self._detached_tasks.add(batch.task)
         self._finish_batch(batch, batch.unknown_error or error)

@@ -701,7 +701,7 @@ class Gate:
                 break
             await self._pending_waiters.wait_until_settled(command, left)
             reply = await self._send_again(command, on_resend, self._dispatch)
-        if reply is _HELD_BY_OTHERS:  # in-progress is told only to who asked for it
+        if reply is _HELD_BY_OTHERS:  # in-progress is answered only to callers that asked for it
             reply = await self._send_again(command, on_resend, self._ask_engine_now)
         return self._keep_in_progress(in_progress, reply)
 

@@ -206,7 +206,7 @@ class FailedLogins:
 
 
 def client_network(scope: Scope, trusted_proxies: Iterable[IPv4Network | IPv6Network]) -> str:
-    """The address of the client, or its /64 network: who has one IPv6 address has them all.
+    """The address of the client, or its /64 network: a client that has one IPv6 address has all of its network.
 
     `X-Forwarded-For` is read from the right, as far as it was written by trusted proxies.
     """

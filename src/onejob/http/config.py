@@ -38,7 +38,7 @@ JWT_MEANINGS: Final = {
     "roles_claim": "the claim that lists the roles",
 }
 PROVIDER_MEANINGS: Final = {
-    "prepare": "the function to call before a job of this provider may run, as `module:function`; none unless set"
+    "prepare": "the function to call before a job of this provider may run, e.g. `shop.uploads:prepare`; none unless set"
 }
 SITES_MEANINGS: Final = {
     "here": "the name of this data centre",
@@ -47,7 +47,7 @@ SITES_MEANINGS: Final = {
     "ledgers": "the other data centres, by name",
 }
 SITE_MEANINGS: Final = {
-    "managers": "the managers of that ledger, as `https://m1:8002,m2:8002`, with the files for TLS where needed",
+    "managers": "the managers of that ledger, e.g. `https://m1:8002,m2:8002`, with the files for TLS where needed",
     "gate_key": "the credential for them, made there by `onejob gatekey create NAME --site --for-tenant TENANT`; never printed",
     "gate_key_file": "the same, in a file of its own",
     "url": "the address of the service there, e.g. `https://jobs.fra.example`; only shown, in a command that cancels a job there",
@@ -103,7 +103,7 @@ MEANINGS: Final = {
     "hide_payloads": "whether the inputs of jobs and the messages of exceptions, which may repeat them, are hidden from "
     "operators too; workers get the inputs of the jobs that they run in any case",
     "tracing": "whether submissions are traced with OpenTelemetry (`onejob[otel]`), and the trace context of requests and jobs "
-    "is kept; a program that sets up OpenTelemetry must start the service, as `opentelemetry-instrument` does",
+    "is kept; a program that sets up OpenTelemetry must start the service, e.g. `opentelemetry-instrument`",
     "sites": "the data centres that a submission may target; none unless set",
     "log_format": "the format of log lines: text, or one JSON object per line",
 }
@@ -157,7 +157,7 @@ class SiteConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not is_managers_url(self.managers):
-            raise Invalid("sites", "a site is named by its managers, as https://m1:8002,m2:8002; write them")
+            raise Invalid("sites", "a site is named by its managers, e.g. https://m1:8002,m2:8002; write them")
         parse_managers_url(self.managers)
         if self.gate_key is not None and self.gate_key_file is not None:
             raise Invalid("sites", "a site has a gate_key or a gate_key_file; give one of them")
@@ -262,7 +262,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise Invalid(
                 "workers",
                 f"{self.engine} supports one process only; leave workers at 1, or choose an engine that several "
-                "processes can share, as sqlite:///onejob.db",
+                "processes can share, e.g. sqlite:///onejob.db",
             )
         if not 0 <= self.port <= 65_535:
             raise Invalid("port", "port is a number from 0 to 65535; choose one")

@@ -120,7 +120,7 @@ class SiteSender:
         known = [(one, decode_delivery(one.input)) for one in claimed]
         unreadable = [one for one, delivery in known if delivery is None]
         if unreadable:
-            log.warning("%d jobs for site %s are no deliveries, and end as failed", len(unreadable), self._name)
+            log.warning("%d jobs for site %s have an unreadable input; marked failed", len(unreadable), self._name)
             await self._gate.execute([self._unreadable_report(tenant, one) for one in unreadable])
         deliveries = [(one, delivery) for one, delivery in known if delivery is not None]
         if deliveries:
@@ -128,7 +128,7 @@ class SiteSender:
 
     def _unreadable_report(self, tenant: str, one: ClaimedJob) -> ReportDelivery:
         """It ends this job alone: which job it should deliver is not known."""
-        answer = SiteAnswer(UNKNOWN, one.at, "its input is no delivery", one.at)
+        answer = SiteAnswer(UNKNOWN, one.at, "its input is not a delivery", one.at)
         return self._report(tenant, one.job, one.job.id, 0, answer)
 
     def _report(self, tenant: str, job: Job, home_id: bytes, deliveries: int, answer: SiteAnswer) -> ReportDelivery:
@@ -242,7 +242,7 @@ class SiteSender:
 
     def _note_reached(self) -> None:
         if self._is_lost:
-            log.warning("site %s answers again", self._name)
+            log.warning("site %s is reachable again", self._name)
         self._is_lost = False
 
     def _note_lost(self, error: Exception) -> None:

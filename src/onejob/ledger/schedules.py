@@ -97,7 +97,7 @@ class ScheduleOperations(LedgerBase):
     async def delete_schedule(self, name: str) -> None:
         """Forget a schedule that no worker has any more; a worker that has it registers it again, as new.
 
-        One that is paused is not deleted: a worker that still has it would go on with it.
+        One that is paused is not deleted: a worker that still has it would continue it.
         """
         tenant, id = self._caller.tenant, self._schedule_id(name)
         for _ in range(_ATTEMPTS_MAX):

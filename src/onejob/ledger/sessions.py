@@ -129,7 +129,7 @@ class Sessions:
         return ConsoleSession(stored.caller, stored.name, roles, stored.expires_at)
 
     async def end(self, text: str) -> None:
-        """Ending a session that does not exist is no error."""
+        """Ending a session that does not exist is not an error."""
         parsed = _parse_text(text)
         if parsed is None or await self.verify(text) is None:
             return

@@ -243,7 +243,7 @@ class SubmissionOperations(LedgerBase):
         )
         if not isinstance(reply, Forgotten):
             raise to_exception(reply, key)
-        # The record will be gone, so this line is the only trace of who removed it.
+        # The record will be gone, so this line is the only trace of the caller that removed it.
         digest = audit.key_digest(key)
         audit.write_audit_record("forget", tenant=caller.tenant, actor=caller.actor, scope=scope, key=digest)
         return to_utc(reply.expires_at)

@@ -80,7 +80,7 @@ class BlockingLayer:
         opened = self._open_layers.get(pid)
         if opened is not None:
             return opened
-        # A lock of the parent may have been held by another of its threads at the fork, for ever.
+        # A lock of the parent may have been held by another of its threads at the fork, and stay held.
         with self._locks.setdefault(pid, Lock()):
             if pid not in self._open_layers:
                 ledger = self._open_ledger()

@@ -38,7 +38,7 @@ from .wakeups import WakeupHub
 CLAIM_MAX = 100  # jobs in one claim
 TENANTS_MAX = 8  # queried for one claim
 ROUNDS_MAX = 3
-CONTENTION_SPREAD = 6  # under contention so many times as many candidates are fetched
+CONTENTION_SPREAD = 6  # under contention this many times as many candidates are fetched
 INPUTS_BYTES_MAX = 8 << 20  # in one claim; it then returns fewer jobs than its limit
 UNKNOWN_ATTEMPTS_MAX = 5
 LEASE_CHECK_SECONDS = 1.0  # how often expired leases are looked for while there are enough jobs without them

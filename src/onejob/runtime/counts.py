@@ -23,7 +23,7 @@ from .policies import decode_body, load_policy, try_set_policy
 COUNTS_POLICY_NAME = "counts"
 ALL_TENANTS = SYSTEM_TENANT
 INTERVAL_MS = 15_000
-SHARE_OF_TIME = 50  # a count is not repeated before so many times its own duration
+SHARE_OF_TIME = 50  # a count is not repeated before this many times its own duration
 WAIT_SECONDS_MAX = 1.0  # how long a caller waits for a snapshot
 _CLAIM_MS_MIN = 10_000
 _KEPT_MS = 86_400_000

@@ -6,7 +6,7 @@ first key of a tenant is stored only after every process has read the list with 
 
 What is found travels in the submission, which commits its own record with it unless its scope knows the key (core/submit.py).
 So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time. A key that is
-held elsewhere meanwhile is no exception: a submission that waited for its holder looks again before it is sent again, so if the
+held elsewhere meanwhile is no different: a submission that waited for its holder looks again before it is sent again, so if the
 holder gave up after the key was stored, it finds the stored job and takes nothing over. And one that was delayed between
 looking and being decided is told that the key is in progress, and looks again, if the key became free only after it had looked.
 """

@@ -59,7 +59,7 @@ class WatchedJob:
         return max(self._events)
 
     def is_exhausted(self, last_seen_event: int, lines_seen: int) -> bool:
-        """True if nothing will follow for a watcher that has seen so many events and log lines."""
+        """True if nothing will follow for a watcher that has seen this many events and log lines."""
         all_seen = last_seen_event >= self.job_row.events - 1 and lines_seen >= self.job_row.logs
         return self.deleted or (self.job_row.state in ENDED_STATES and all_seen)
 

@@ -76,7 +76,7 @@ async def list_workers(engine: Engine, tenant: str) -> list[WorkerInfo]:
 
 
 class WorkerPresence:
-    """Announces one worker while it runs: who it is, which types it runs, how much it does."""
+    """Announces one worker while it runs: its name, which types it runs, how much it does."""
 
     def __init__(
         self,

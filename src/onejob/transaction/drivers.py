@@ -41,7 +41,7 @@ def recognize_driver(connection: Any) -> str:
             return name
     raise Invalid(
         "connection",
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of asyncpg, psycopg or Django and "
+        f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection of asyncpg, psycopg or Django and "
         "no session of SQLAlchemy; pass one of these",
     )
 

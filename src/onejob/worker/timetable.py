@@ -135,7 +135,7 @@ def _load_cron(expression: str) -> Callable[[datetime], Iterator[datetime]]:
     try:
         iterate(datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError as error:
-        raise Invalid("every", f"{expression!r} is no cron expression ({error}); correct it") from None
+        raise Invalid("every", f"{expression!r} is not a cron expression ({error}); correct it") from None
     return iterate
 
 

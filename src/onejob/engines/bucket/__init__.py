@@ -8,9 +8,9 @@ entry is put in the place of the commit's sync; then the replica is committed. T
 2. A position that another process has taken is applied, and the batch is decided again on what it says.
 3. A read, and a batch that changed nothing, is answered once the next position was found empty after it was asked.
 4. Entries are deleted at least a day after a newer snapshot. So a process that has not confirmed its position for an hour
-   opens anew before it reads or writes; the age is judged by this machine's boot time and by the store's time, before a
+   opens again before it reads or writes; the age is judged by this machine's boot time and by the store's time, before a
    request and after its answer.
-5. A replica that fails after its entry was put is opened anew, and the reply stands.
+5. A replica that fails after its entry was put is opened again, and the reply stands.
 6. The last entry that a process of this machine has seen must be in the log, unless a snapshot covers it: otherwise answered
    keys would be new, so it is refused by name, and no replica is discarded, which may be the last that knows them. This is
    judged whenever a replica is opened, and every half minute.
@@ -358,7 +358,7 @@ class BucketEngine(EngineBase):
         ledger in onejob.json, everybody does, until it is called again.
         """
         await self._run(self._replica.refuse_running)
-        # An older copy does not name them; those who have served one would refuse the bucket for ever.
+        # An older copy does not name them; a process that has served one would refuse the bucket from then on.
         lost = await self._run(self._replica.list_lost_ledgers)
         marks = [] if lost else await self._run(self._replica.read_marks)
         async with self._lock:
@@ -503,7 +503,7 @@ class BucketEngine(EngineBase):
             dropped = await self._run(self._replica.list_payloads_dropped_by, entry.parts)
             changes: ViewChanges = await self._run(self._replica.commit, entry)
         except (apsw.Error, OSError) as error:
-            log.warning("the local replica failed (%s) and is made anew; the bucket has the commit", error)
+            log.warning("local replica failed (%s), rebuilding it; the commit is safe in the bucket", error)
             self._must_reopen = self._must_discard = True
             self._marks.add(Mark(entry.position, entry.digest))
             self._note_generation(entry.position)
@@ -530,7 +530,7 @@ class BucketEngine(EngineBase):
             await self._view.write_before_reply(changes.created)
 
     async def _check_age(self, proof: ConfirmedPosition) -> None:
-        """After the answer: a process that stood still for longer than entries are kept has put its entry in vain."""
+        """After the answer: a process that stood still for longer than entries are kept has put its entry for nothing."""
         backoff = self._backoff()
         while not self._is_stale(proof):
             try:
@@ -539,7 +539,7 @@ class BucketEngine(EngineBase):
             except RequestFailed:
                 await asyncio.sleep(next(backoff))
         if self._is_stale(proof):
-            # The entry may be the only one at its position, but not part of the history that others have gone on with.
+            # The entry may be the only one at its position, but not part of the history that others have continued.
             self._must_reopen = self._must_discard = True
             raise Unknown("this process was stopped for more than an hour; retry with the same key")
 
@@ -557,7 +557,7 @@ class BucketEngine(EngineBase):
     # Following the log
 
     async def _read(self, work: Callable[..., T], *args: Any) -> T:
-        """Read from the replica once it is at the newest entry. If it is being opened anew just then, wait and read again."""
+        """Read from the replica once it is at the newest entry. If it is just being reopened, wait and read again."""
         while True:
             await self._confirm()
             position = self._replica.state.position
@@ -782,7 +782,7 @@ class BucketEngine(EngineBase):
         pages = self._objects.list(LOG_FOLDER, after=log_name(after))
         return max([position_of(info.name) async for page in pages for info in page], default=0)
 
-    # Small things
+    # Helpers
 
     def _confirm_position(self, ordinal: int) -> None:
         self._proof = ConfirmedPosition(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
@@ -825,7 +825,7 @@ class BucketEngine(EngineBase):
         return await self._thread.call(work, *args)
 
     async def _translate(self, work: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Turn the errors of the replica into the two failures of the seam, and open it anew."""
+        """Turn the errors of the replica into the two failures of the seam, and reopen it."""
         try:
             return await work(*args)
         except OnejobError:
@@ -883,7 +883,7 @@ class BucketEngine(EngineBase):
         if erasure.remaining:
             log.info("purged bytes are in %d objects of %s for up to a day", erasure.remaining, self._display)
         else:
-            log.info("all bytes that were purged are gone from %s", self._display)
+            log.info("purged data erased from %s", self._display)
             self._erased_at = requested_at
 
     async def _keep_periodically(self) -> None:
@@ -922,7 +922,7 @@ class BucketEngine(EngineBase):
         self._verified = Mark(state.position, state.digest)
 
     async def _find_hole(self, after: int, end: int) -> Mark | None:
-        """The last entry between two that others could put anew, or that a process that opens the bucket would stop at."""
+        """The last entry between two that others could put again, or that a process that opens the bucket would stop at."""
         missing = await self._retry(partial(self._list_missing, after, end)) if after + 1 < end else []
         for position in reversed(missing):
             if await self._get(log_name(position)) is None:  # a list may be older than an entry

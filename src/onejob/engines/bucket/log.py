@@ -276,7 +276,7 @@ def _digest_of_ids(ids: Sequence[str]) -> str:
 
 
 def next_ledger_id(ledger_id: str) -> str:
-    """The id of the ledger that goes on with the log of another: it begins like that of the first."""
+    """The id of the ledger that continues the log of another: it begins like that of the first."""
     return f"{origin_of(ledger_id)}-{new_ledger_id()}"
 
 

@@ -359,7 +359,7 @@ class Replica:
         for store in stores:
             if store is not None:
                 store.rollback()
-                with suppress(apsw.Error):  # a damaged file is removed or made anew
+                with suppress(apsw.Error):  # a damaged file is removed or rebuilt
                     store.db.close(True)
 
     def release(self) -> None:
@@ -657,7 +657,7 @@ class Replica:
         return Summary(self.ledger_id, self.state.position, int(db.pragma("user_version")), keys, jobs, self.state.at)
 
     def note_snapshot(self, position: int, bytes: int, at: int, log_bytes: int) -> None:
-        """A snapshot was made when the log had grown by so many bytes."""
+        """A snapshot was made when the log had grown by this many bytes."""
         self._writer().db.execute(
             "UPDATE replica SET snapshot = ?, snapshot_bytes = ?, snapshot_at = ?, log_bytes = max(0, log_bytes - ?)",
             (position, bytes, at, log_bytes),
@@ -674,7 +674,7 @@ class LostLedger(StoreRefused):
 
 
 class BehindLog(Exception):
-    """The replica lacks entries that it had: it is being opened anew."""
+    """The replica lacks entries that it had: it is being reopened."""
 
 
 class BrokenLog(Exception):
@@ -703,7 +703,9 @@ def to_replica_failure(replica: Replica, error: Exception) -> Exception:
         return Unavailable(
             f"the disk of the local replica {replica.path} is full: nothing was done; free some space, then retry"
         )
-    return Unavailable(f"the local replica {replica.path} failed ({error}): nothing was done; it is made anew, retry")
+    return Unavailable(
+        f"the local replica {replica.path} failed ({error}): nothing was done; it is being rebuilt, retry"
+    )
 
 
 def _split_payloads(rows: RowChanges) -> tuple[LogPart, list[Payload]]:

@@ -137,7 +137,7 @@ def _check_transport(url: BucketUrl) -> None:
     """Credentials and inputs go over plain HTTP only to this machine, or where it is allowed."""
     endpoint = urlsplit(url.parameters.get("endpoint", "https://default"))
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
-        raise Invalid("engine", "the endpoint is no URL; write it as https://host:port")
+        raise Invalid("engine", "the endpoint is not a URL; use https://HOST:PORT")
     if endpoint.scheme == "http" and not url.allow_http and not is_loopback(endpoint.hostname):
         raise Invalid(
             "engine",

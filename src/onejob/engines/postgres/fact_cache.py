@@ -1,9 +1,8 @@
 """Remembers the facts that this process will soon change again, so that it can decide about them without a load.
 
-Who holds a key settles or renews it, and a worker extends and finishes the jobs that it runs: this process has stored them
-last. What is remembered is only a guess: the statement that stores a change verifies the facts it was decided on, whether
-they were loaded or remembered (`optimistic.py`). If they are old, nothing is stored, they are forgotten, and the batch is
-loaded.
+The process that wrote a held key or a running job last usually changes it next, so it can skip the load. What is
+remembered is only a guess: the statement that stores a change verifies the facts it was decided on, whether they were
+loaded or remembered (`optimistic.py`). If they are old, nothing is stored, they are forgotten, and the batch is loaded.
 
 Everything is forgotten when a connection is opened: after a failover another row may have the version and the xmin of one
 that was lost.

@@ -62,7 +62,7 @@ class CallState:
 
 
 class ExpiringIds:
-    """The ids of facts about which something was true a few seconds ago."""
+    """Fact ids that are kept for a few seconds: facts found locked, or contended."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -298,7 +298,7 @@ class PostgresStore:
     def _date_change(self, read_at: int) -> int:
         """When a change that was loaded at `read_at` is decided: then, or now if the server is far away.
 
-        Over a long line `read_at` would be too old when the change arrives, and the load was in vain.
+        Over a long line `read_at` would be too old when the change arrives, and the load would be wasted.
         """
         latest = self.connector.clock.latest_ms() or 0
         return latest if latest - read_at > STAMP_LAG_MS_MAX // 4 else read_at

@@ -370,7 +370,7 @@ def _without_not_understood(result: Any) -> Any:
 
 
 def _needs_deadline(command: Command[Any]) -> bool:
-    """True if a late copy could undo something, and who made the command has set no deadline."""
+    """True if a late copy could undo something, and the sender has set no deadline."""
     return not command.has_echo and not getattr(command, "not_after", 0)
 
 

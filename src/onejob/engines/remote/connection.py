@@ -41,7 +41,7 @@ class RequestRefused(Exception):
 
 
 class WireConnection(asyncio.Protocol):
-    """One connection. Who gives up on a request closes it, so that no answer can reach the wrong question."""
+    """One connection. A caller that abandons a request closes it, so that a late response never answers the next request."""
 
     def __init__(self, host: str, silence_seconds_max: float) -> None:
         self._host = host

@@ -19,7 +19,7 @@ class ManagersUrl(Struct, frozen=True):
     addresses: tuple[Address, ...]
     is_tls: bool
     gate_key: str = ""
-    ca: str | None = None  # PEM files: who signed the managers' certificates
+    ca: str | None = None  # PEM files: the authorities that signed the managers' certificates
     cert: str | None = None  # and the gate's own certificate, with its key
     key: str | None = None
 
@@ -56,7 +56,7 @@ def parse_managers_url(url: str, gate_key: str = "") -> ManagersUrl:
         raise Invalid("manager", "a manager is named twice; name each one once")
     options = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(options.keys() - set(_OPTIONS)):
-        raise Invalid("manager", f"{', '.join(unknown)} is no option of this URL; it takes {', '.join(_OPTIONS)}")
+        raise Invalid("manager", f"{', '.join(unknown)} is not an option of this URL; it takes {', '.join(_OPTIONS)}")
     if options and scheme != "https":
         raise Invalid("manager", "the files for TLS need https:// in the URL; write it")
     return ManagersUrl(addresses, scheme == "https", login or gate_key, **options)

@@ -386,7 +386,7 @@ class WriteLanePolicy:
 
 
 class FileIdentity:
-    """The file behind a connection: SQLite itself would go on with one that was unlinked, replaced or emptied.
+    """The file behind a connection: SQLite itself would continue with one that was unlinked, replaced or emptied.
 
     It is looked at by the name that was given, so that a symbolic link that names another file by now is noticed.
     """

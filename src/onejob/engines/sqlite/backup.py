@@ -113,7 +113,7 @@ def verify_copy(path: str) -> StoreSummary:
         with open(path, "rb") as file:
             header = file.read(_HEADER_BYTES)
         if not header.startswith(b"SQLite format 3\0") or len(header) < _HEADER_BYTES:
-            raise StoreRefused(f"{path} is no SQLite file; name a file of `onejob backup`")
+            raise StoreRefused(f"{path} is not a SQLite file; name a file of `onejob backup`")
         if header[_RESERVED_BYTES_AT] != schema.CHECKSUM_BYTES:
             raise StoreRefused(f"the pages of {path} have no checksums; name a file of `onejob backup`")
         db = apsw.Connection(

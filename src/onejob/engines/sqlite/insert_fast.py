@@ -131,7 +131,7 @@ class PreparedInsert(NamedTuple):
 def prepare_insert(commands: Sequence[Command[Any]], now: int) -> PreparedInsert | None:
     """Decide a batch that usually creates all its facts; None unless `insert` can store what was decided.
 
-    A command that fails is no reason to fail the others: the plain path finds it.
+    A command that fails must not fail the others: the plain path finds it.
     """
     try:
         footprints = [command.footprint for command in commands]

@@ -64,7 +64,7 @@ async def create_api_key(request: Request) -> Response:
     if not may_grant(request.credential.roles, body.roles):
         raise NotAllowed(
             "your credential does not have all that these roles allow, and the role metrics shows all tenants; choose "
-            "others, or ask who runs the service for `onejob apikey create NAME --role metrics`"
+            "others, or ask the operator of the service for `onejob apikey create NAME --role metrics`"
         )
     if body.user == "":
         raise Invalid("user", "a user has a name; send it, or leave it out for a user of the key's own")

@@ -62,7 +62,7 @@ from .preparation import (
 GENERATED_KEY_TTL = timedelta(minutes=1)
 ACQUIRE_ATTEMPTS_MAX = 3
 TAKEN_OVER_SECONDS_MAX = 2.0  # to find out who has the key after the lease is over
-HOLDERS_MAX = 5  # a job whose preparation kills its servers is not taken over for ever
+HOLDERS_MAX = 5  # a job whose preparation kills its servers is not taken over endlessly
 WINNER_START_SECONDS = 0.02  # in which a request of this server that has just won the key starts its preparation
 
 log = logging.getLogger("onejob.http")

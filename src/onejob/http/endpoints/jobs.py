@@ -191,7 +191,9 @@ async def get_failures(request: Request) -> Response:
 
 def _check_payloads_shown(request: Request) -> None:
     if request.limits.hide_payloads:
-        raise Forbidden("this server hides inputs and messages of exceptions (hide_payloads); ask who runs it")
+        raise Forbidden(
+            "this server hides inputs and messages of exceptions (hide_payloads); ask the operator of this server"
+        )
 
 
 async def get_sites(request: Request) -> Response:
@@ -263,7 +265,7 @@ def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: CallbackScope, p
 
 async def _dry_run(request: Request, submission: Submission, flag: str) -> Response:
     if flag != "true":
-        raise Invalid("dryRun", "dryRun is true or left out")
+        raise Invalid("dryRun", "dryRun must be `true` or omitted")
     return json_response(200, submit_out(await request.ledger.dry_run_prepared(submission), request.id))
 
 
@@ -361,7 +363,7 @@ ROUTES = (
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
             Parameter("user", "only jobs of this user"),
-            Parameter("label", "only jobs with this label, as `name=value`", LABEL),
+            Parameter("label", "only jobs with this label, e.g. `name=value`", LABEL),
             Parameter("createdAfter", "only jobs created at this time or later", TIMESTAMP),
             Parameter("createdBefore", "only jobs created at this time or earlier", TIMESTAMP),
             Parameter("cursor", "`next` of the previous page", JOB_ID),

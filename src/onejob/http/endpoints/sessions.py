@@ -1,4 +1,4 @@
-"""Console sessions over HTTP: sign in with an API key or token, ask who one is, sign out.
+"""Console sessions over HTTP: sign in with an API key or token, ask for one's own user and permissions, sign out.
 
 The session is in a cookie that scripts cannot read. A request that a cookie authenticates may change something only if
 its Origin is this server and it has the header `X-Onejob-Console`, which a page of another site cannot send without
