@@ -25,7 +25,7 @@ from onejob.engines.postgres.statements import (
     StatementPart,
     Statements,
     guarded_changes,
-    single_row_inserts_fast,
+    inline_inserts_fast,
 )
 from onejob.engines.postgres.store import PostgresStore
 from onejob.engines.postgres.url import SCHEMA_DEFAULT
@@ -37,7 +37,6 @@ INSIDE_COMMANDS = (Submit, Settle, Finish, Extend, Cancel, BeginStep, FinishStep
 BUILDERS = (
     "changes_sql",
     "inserts_sql",
-    "single_row_inserts_sql",
     "load_sql",
     "caller_insert_sql",
     "guarded_changes_sql",
@@ -123,9 +122,8 @@ class PaperEngine(MemoryEngine):
         statements, version = self._log.statements, known_schema_version()
         if isinstance(command, Submit):
             decided = decide_optimistic_insert([command], [footprint], self._now())
-            single = decided and single_row_inserts_fast(decided.changes, {}, ())
-            if decided and single:
-                statements.caller_insert_sql(single[0], version)
+            if decided is not None and set(inline_inserts_fast(decided.changes)[1]) == {1}:
+                statements.caller_insert_sql(inline_inserts_fast(decided.changes)[0], version)
                 statements.changes_sql(tuple(StatementPart("update", kind) for kind in decided.changes.inserts))
         loaded = self._drive(transaction.load_steps(statements, [footprint], locking=True, announces=False))
         decide_batch([command], [footprint], loaded.working_set, loaded.locked_at)

@@ -60,7 +60,6 @@ HEADER = f"""\
 PURPOSES = {
     "changes_sql": "Stores the changes of a batch whose facts are locked; the result is the number of rows of each part.",
     "inserts_sql": "Inserts a batch of new facts in one statement that commits by itself.",
-    "single_row_inserts_sql": "Inserts new facts, one row for each table, in one statement that commits by itself.",
     "load_sql": "Loads facts of one kind, and the clock.",
     "caller_insert_sql": "Inserts a new job in a caller's transaction, unless its key or a limit of its user exists.",
     "guarded_changes_sql": "Stores the changes of one command in a caller's transaction, if its session keeps the promise.",

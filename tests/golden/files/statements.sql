@@ -3769,6 +3769,63 @@ SELECT CASE WHEN (SELECT count(*) FROM create_record) + (SELECT count(*) FROM cr
   THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.inserts_sql (rows written out; absent policy; create record, insert job, insert usage, add)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    VALUES ($4::bytea, $5::text, $6::text, $7::text, $8::text, $9::bytea, $10::bytea, $11::bytea, $12::bigint, $13::bigint, $14::bigint, $15::bigint,
+      $16::bigint, $17::bigint, $18::text, $19::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea) /* ... n rows */
+    RETURNING 1
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($20::bytea, $21::text, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::bigint, $29::bigint, $30::bigint,
+      $31::bigint, $32::bigint, $33::text, $34::bigint, $35::bigint, $36::bytea, $37::bigint, $38::bigint, $39::bigint, $40::bigint, $41::bytea,
+      $42::bigint, $43::bigint, $44::bytea, $45::bigint, $46::bigint, $47::bigint, $48::text, $49::bigint, $50::bigint, $51::text, $52::bytea,
+      $53::bytea, $54::bigint) /* ... n rows */
+    RETURNING 1
+), insert_usage AS (
+    INSERT INTO "public"."usage" ("id", "tenant", "user", "live", "changed_at", "cost_held", "spent", "spent_at", "minutes", "hours", "counted_at",
+      "reservations", "version", "format", "limits", "due_at")
+    VALUES ($55::bytea, $56::text, $57::text, $58::bigint, $59::bigint, $60::bigint, $61::text, $62::bigint, $63::text, $64::text, $65::bigint,
+      $66::text, $67::bigint, $68::bigint, $69::bytea, $70::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($71::bytea, $72::bigint, $73::bigint, $74::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_usage) + (SELECT count(*)
+  FROM insert_attachment) = 0 OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($3::bytea[])) THEN "public".onejob_stamp($1::bigint,
+  $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'),
+  pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create job, add)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($5::bytea, $6::text, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
+      $17::bigint, $18::text, $19::bigint, $20::bigint, $21::bytea, $22::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
+      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($23::bytea, $24::bigint, $25::bigint, $26::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS (SELECT FROM "public"."usage" WHERE id =
+  ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1,
+  "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'),
+  pg_current_xact_id()::xid;
+
 -- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create job, add; has preconditions)
 -- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
 WITH insert_job AS (
@@ -3795,6 +3852,36 @@ SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM inser
     )
 ) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
   THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create record, create job, add)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
+WITH insert_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    VALUES ($5::bytea, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
+      $17::bigint, $18::bigint, $19::text, $20::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea) /* ... n rows */
+    RETURNING 1
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($21::bytea, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::text, $29::bigint, $30::bigint, $31::bigint,
+      $32::bigint, $33::bigint, $34::text, $35::bigint, $36::bigint, $37::bytea, $38::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
+      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows
+      */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($39::bytea, $40::bigint, $41::bigint, $42::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS
+  (SELECT FROM "public"."usage" WHERE id = ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) THEN
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
+  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create record, create job, add; has preconditions)
@@ -3834,6 +3921,56 @@ SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM in
   THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.inserts_sql (rows written out; absent usage, policy; create record, insert job, add)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    VALUES ($5::bytea, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
+      $17::bigint, $18::bigint, $19::text, $20::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea) /* ... n rows */
+    RETURNING 1
+), insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($21::bytea, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::text, $29::bigint, $30::bigint, $31::bigint,
+      $32::bigint, $33::bigint, $34::text, $35::bigint, $36::bigint, $37::bytea, $38::bigint, $39::bigint, $40::bigint, $41::bigint, $42::bytea,
+      $43::bigint, $44::bigint, $45::bytea, $46::bigint, $47::bigint, $48::bigint, $49::text, $50::bigint, $51::bigint, $52::text, $53::bytea,
+      $54::bytea, $55::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($56::bytea, $57::bigint, $58::bigint, $59::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_record) + (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 OR EXISTS
+  (SELECT FROM "public"."usage" WHERE id = ANY ($3::bytea[])) OR EXISTS (SELECT FROM "public"."policy" WHERE id = ANY ($4::bytea[])) THEN
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
+  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
+  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
+-- statements.py: Statements.inserts_sql (rows written out; create job, add)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+WITH insert_job AS (
+    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
+      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
+      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
+    VALUES ($3::bytea, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint,
+      $15::bigint, $16::text, $17::bigint, $18::bigint, $19::bytea, $20::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
+      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint) /* ... n rows */
+    RETURNING 1
+), insert_attachment AS (
+    INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
+    VALUES ($21::bytea, $22::bigint, $23::bigint, $24::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM insert_attachment) = 0 THEN "public".onejob_stamp($1::bigint, $2::bigint,
+  0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE
+  "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'),
+  pg_current_xact_id()::xid;
+
 -- statements.py: Statements.inserts_sql (rows written out; create job, add; has preconditions)
 -- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
 WITH insert_job AS (
@@ -3861,8 +3998,23 @@ SELECT CASE WHEN (SELECT count(*) FROM insert_job) + (SELECT count(*) FROM inser
   THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
   current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
+-- statements.py: Statements.inserts_sql (rows written out; create record)
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve.
+WITH insert_record AS (
+    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
+      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
+      "conflicts", "last_hit_at", "recent_conflicts")
+    VALUES ($3::bytea, $4::text, $5::text, $6::text, $7::text, $8::bytea, $9::bytea, $10::bytea, $11::bigint, $12::bigint, $13::bigint, $14::bigint,
+      $15::bigint, $16::bigint, $17::text, $18::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
+      ''::bytea) /* ... n rows */
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM insert_record) = 0 THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN
+  "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0,
+  "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
+
 -- statements.py: Statements.inserts_sql (rows written out; create record, create job, add)
--- Inserts a batch of new facts in one statement that commits by itself. Used by: Submit.
+-- Inserts a batch of new facts in one statement that commits by itself. Used by: Reserve, Submit.
 WITH insert_record AS (
     INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
       "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
@@ -4220,296 +4372,6 @@ LEFT JOIN (
 SELECT body
 FROM "public"."policy"
 WHERE id = $1::bytea;
-
--- statements.py: Statements.single_row_inserts_sql (absent policy; create record, insert job, insert usage, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $4::bytea, $5::text, $6::text, $7::text, $8::text, $9::bytea, $10::bytea, $11::bytea, $12::bigint, $13::bigint, $14::bigint, $15::bigint,
-      $16::bigint, $17::bigint, $18::text, $19::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-      ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $20::bytea, $21::text, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::bigint, $29::bigint, $30::bigint,
-      $31::bigint, $32::bigint, $33::text, $34::bigint, $35::bigint, $36::bytea, $37::bigint, $38::bigint, $39::bigint, $40::bigint, $41::bytea,
-      $42::bigint, $43::bigint, $44::bytea, $45::bigint, $46::bigint, $47::bigint, $48::text, $49::bigint, $50::bigint, $51::text, $52::bytea,
-      $53::bytea, $54::bigint
-    FROM step_1
-    RETURNING 1
-), step_3 AS (
-    INSERT INTO "public"."usage" ("id", "tenant", "user", "live", "changed_at", "cost_held", "spent", "spent_at", "minutes", "hours", "counted_at",
-      "reservations", "version", "format", "limits", "due_at")
-    SELECT $55::bytea, $56::text, $57::text, $58::bigint, $59::bigint, $60::bigint, $61::text, $62::bigint, $63::text, $64::text, $65::bigint,
-      $66::text, $67::bigint, $68::bigint, $69::bytea, $70::bigint
-    FROM step_2
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $71::bytea, $72::bigint, $73::bigint, $74::bytea
-FROM step_3
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."policy" WHERE id = $3::bytea) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1,
-  "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE
-  "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'),
-  pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create job, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $5::bytea, $6::text, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
-      $17::bigint, $18::text, $19::bigint, $20::bigint, $21::bytea, $22::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
-      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $23::bytea, $24::bigint, $25::bigint, $26::bytea
-FROM step_1
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) THEN
-  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
-  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create job, add; has preconditions)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $8::bytea, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text, $16::bigint, $17::bigint, $18::bigint, $19::bigint,
-      $20::bigint, $21::text, $22::bigint, $23::bigint, $24::bytea, $25::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
-      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $26::bytea, $27::bigint, $28::bigint, $29::bytea
-FROM step_1
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) OR
-  EXISTS (
-    SELECT
-    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
-    WHERE NOT EXISTS (
-        SELECT
-        FROM "public"."policy" AS p
-        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
-    )
-) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
-  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, create job, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $5::bytea, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
-      $17::bigint, $18::bigint, $19::text, $20::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-      ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $21::bytea, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::text, $29::bigint, $30::bigint, $31::bigint,
-      $32::bigint, $33::bigint, $34::text, $35::bigint, $36::bigint, $37::bytea, $38::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
-      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    FROM step_1
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $39::bytea, $40::bigint, $41::bigint, $42::bytea
-FROM step_2
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) THEN
-  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
-  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, create job, add; has preconditions)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $8::bytea, $9::text, $10::text, $11::text, $12::text, $13::bytea, $14::bytea, $15::bytea, $16::bigint, $17::bigint, $18::bigint,
-      $19::bigint, $20::bigint, $21::bigint, $22::text, $23::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint,
-      0::bigint, 0::bigint, ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $24::bytea, $25::text, $26::text, $27::text, $28::text, $29::text, $30::text, $31::text, $32::bigint, $33::bigint, $34::bigint,
-      $35::bigint, $36::bigint, $37::text, $38::bigint, $39::bigint, $40::bytea, $41::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
-      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    FROM step_1
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $42::bytea, $43::bigint, $44::bigint, $45::bytea
-FROM step_2
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) OR
-  EXISTS (
-    SELECT
-    FROM unnest($5::bytea[], $6::text[], $7::bytea[]) AS s (id, tenant, body)
-    WHERE NOT EXISTS (
-        SELECT
-        FROM "public"."policy" AS p
-        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
-    )
-) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
-  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (absent usage, policy; create record, insert job, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $5::bytea, $6::text, $7::text, $8::text, $9::text, $10::bytea, $11::bytea, $12::bytea, $13::bigint, $14::bigint, $15::bigint, $16::bigint,
-      $17::bigint, $18::bigint, $19::text, $20::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-      ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $21::bytea, $22::text, $23::text, $24::text, $25::text, $26::text, $27::text, $28::text, $29::bigint, $30::bigint, $31::bigint,
-      $32::bigint, $33::bigint, $34::text, $35::bigint, $36::bigint, $37::bytea, $38::bigint, $39::bigint, $40::bigint, $41::bigint, $42::bytea,
-      $43::bigint, $44::bigint, $45::bytea, $46::bigint, $47::bigint, $48::bigint, $49::text, $50::bigint, $51::bigint, $52::text, $53::bytea,
-      $54::bytea, $55::bigint
-    FROM step_1
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $56::bytea, $57::bigint, $58::bigint, $59::bytea
-FROM step_2
-RETURNING CASE WHEN EXISTS (SELECT FROM "public"."usage" WHERE id = $3::bytea) OR EXISTS (SELECT FROM "public"."policy" WHERE id = $4::bytea) THEN
-  "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN
-  "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (create job, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $3::bytea, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::text, $11::bigint, $12::bigint, $13::bigint, $14::bigint,
-      $15::bigint, $16::text, $17::bigint, $18::bigint, $19::bytea, $20::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
-      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $21::bytea, $22::bigint, $23::bigint, $24::bytea
-FROM step_1
-RETURNING CASE WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint,
-  $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (create job, add; has preconditions)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $6::bytea, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::bigint, $15::bigint, $16::bigint, $17::bigint,
-      $18::bigint, $19::text, $20::bigint, $21::bigint, $22::bytea, $23::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint, 0::bigint,
-      ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $24::bytea, $25::bigint, $26::bigint, $27::bytea
-FROM step_1
-RETURNING CASE WHEN EXISTS (
-    SELECT
-    FROM unnest($3::bytea[], $4::text[], $5::bytea[]) AS s (id, tenant, body)
-    WHERE NOT EXISTS (
-        SELECT
-        FROM "public"."policy" AS p
-        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
-    )
-) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
-  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (create record)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve.
-INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-  "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits", "conflicts",
-  "last_hit_at", "recent_conflicts")
-SELECT $3::bytea, $4::text, $5::text, $6::text, $7::text, $8::bytea, $9::bytea, $10::bytea, $11::bigint, $12::bigint, $13::bigint, $14::bigint,
-  $15::bigint, $16::bigint, $17::text, $18::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-  ''::bytea
-RETURNING CASE WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint,
-  $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (create record, create job, add)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $3::bytea, $4::text, $5::text, $6::text, $7::text, $8::bytea, $9::bytea, $10::bytea, $11::bigint, $12::bigint, $13::bigint, $14::bigint,
-      $15::bigint, $16::bigint, $17::text, $18::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-      ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $19::bytea, $20::text, $21::text, $22::text, $23::text, $24::text, $25::text, $26::text, $27::bigint, $28::bigint, $29::bigint,
-      $30::bigint, $31::bigint, $32::text, $33::bigint, $34::bigint, $35::bytea, $36::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
-      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    FROM step_1
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $37::bytea, $38::bigint, $39::bigint, $40::bytea
-FROM step_2
-RETURNING CASE WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint,
-  $2::bigint, 0, 0, "public".onejob_now()) END, current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
-
--- statements.py: Statements.single_row_inserts_sql (create record, create job, add; has preconditions)
--- Inserts new facts, one row for each table, in one statement that commits by itself. Used by: Reserve, Submit.
-WITH step_1 AS (
-    INSERT INTO "public"."record" ("id", "tenant", "scope", "key", "status", "fingerprint", "job_ids", "holder", "token", "lease_until", "created_at",
-      "changed_at", "expires_at", "ttl_ms", "actor", "user", "version", "format", "receipt", "external_id", "client_id", "sequence", "hits",
-      "conflicts", "last_hit_at", "recent_conflicts")
-    SELECT $6::bytea, $7::text, $8::text, $9::text, $10::text, $11::bytea, $12::bytea, $13::bytea, $14::bigint, $15::bigint, $16::bigint, $17::bigint,
-      $18::bigint, $19::bigint, $20::text, $21::text, 1::bigint, 1::bigint, ''::bytea, ''::text, ''::text, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-      ''::bytea
-    RETURNING 1
-), step_2 AS (
-    INSERT INTO "public"."job" ("id", "tenant", "type", "state", "scope", "key", "actor", "user", "created_at", "changed_at", "keep_until", "run_at",
-      "priority", "delivery", "attempts_max", "timeout_ms", "labels", "due_at", "version", "format", "token", "holder", "lease_until", "attempts",
-      "usage_id", "cost_held", "events", "ended_at", "error", "started_at", "logs", "progress", "finish_digest", "verb_keys", "memos")
-    SELECT $22::bytea, $23::text, $24::text, $25::text, $26::text, $27::text, $28::text, $29::text, $30::bigint, $31::bigint, $32::bigint,
-      $33::bigint, $34::bigint, $35::text, $36::bigint, $37::bigint, $38::bytea, $39::bigint, 1::bigint, 1::bigint, 0::bigint, ''::bytea, 0::bigint,
-      0::bigint, ''::bytea, 0::bigint, 1::bigint, 0::bigint, ''::text, 0::bigint, 0::bigint, ''::text, ''::bytea, ''::bytea, 0::bigint
-    FROM step_1
-    RETURNING 1
-)
-INSERT INTO "public"."attachment" ("job_id", "kind", "index", "data")
-SELECT $40::bytea, $41::bigint, $42::bigint, $43::bytea
-FROM step_2
-RETURNING CASE WHEN EXISTS (
-    SELECT
-    FROM unnest($3::bytea[], $4::text[], $5::bytea[]) AS s (id, tenant, body)
-    WHERE NOT EXISTS (
-        SELECT
-        FROM "public"."policy" AS p
-        WHERE p.id = s.id AND p.tenant = s.tenant AND p.body = s.body AND (p.expires_at <= 0 OR p.expires_at >= $1::bigint)
-    )
-) THEN "public".onejob_stamp($1::bigint, $2::bigint, 0, 1, "public".onejob_now()) WHEN "public".onejob_now() - $1::bigint BETWEEN 0 AND $2::bigint
-  THEN "public".onejob_now() ELSE "public".onejob_stamp($1::bigint, $2::bigint, 0, 0, "public".onejob_now()) END,
-  current_setting('synchronous_standby_names'), pg_current_xact_id()::xid;
 
 -- statements.py: Statements.snapshot_sql (job)
 -- Loads the facts of a batch without locks, all kinds on one snapshot. Used by: Claim, Extend, Purge, Release, Start, Submit.

@@ -39,8 +39,8 @@ from .statements import (
     announcement,
     encode_column,
     guarded_changes,
+    inline_inserts_fast,
     inserts_two_contended_rows,
-    single_row_inserts_fast,
     update_column_types,
 )
 from .transaction import (
@@ -163,10 +163,11 @@ class CallersTransaction:
         now = int(self._monotonic() * 1000 + self._offset_ms)
         footprint = command.footprint
         decided = decide_optimistic_insert([command], [footprint], now)
-        single = decided and single_row_inserts_fast(decided.changes, {}, ())
-        if not decided or not single:
+        if decided is None:
             return None
-        parts, values = single
+        parts, row_counts, values = inline_inserts_fast(decided.changes)
+        if set(row_counts) != {1}:
+            return None
         tenants, users = announcement([footprint])
         limits_and_settings = (footprint.usage, footprint.policy, SETTINGS_POLICY_ID, footprint.settings)
         announced = (TENANTS_LOCK_CLASS, tenants, USERS_LOCK_CLASS, users, *limits_and_settings)

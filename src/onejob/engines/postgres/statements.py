@@ -150,7 +150,6 @@ class Statements:
         self.writers_sql = WRITERS_QUERY.format(job_table=self.table("job"), record_table=self.table("record"))
         self.changes_sql = cache(self._changes_sql)
         self.inserts_sql = lru_cache(_SQL_CACHED_MAX)(self._inserts_sql)
-        self.single_row_inserts_sql = cache(self._single_row_inserts_sql)
         self.load_sql = cache(self._load_sql)
         self.caller_insert_sql = cache(self._caller_insert_sql)
         self.guarded_changes_sql = cache(self._guarded_changes_sql)
@@ -273,20 +272,6 @@ class Statements:
         checked_clock = self._checked_clock([f"{counted} = 0", *violations])
         return f"WITH {', '.join(ctes)} SELECT {checked_clock}, {self._outcome_columns}"
 
-    def _single_row_inserts_sql(
-        self, parts: tuple[StatementPart, ...], absent: tuple[Kind, ...], *, has_preconditions: bool = False
-    ) -> str:
-        """The same for one row per part: each INSERT selects from the one before it, so that no row is counted."""
-        violations = [self._exists(kind, f"${n}::bytea") for n, kind in enumerate(absent, start=3)]
-        first = 3 + len(absent)
-        if has_preconditions:
-            violations.append(self._precondition_fails(first))
-            first += PRECONDITION_PARAMS
-        inserts = self._chained_inserts(parts, first)
-        ctes = ", ".join(f"step_{n} AS ({text} RETURNING 1)" for n, text in enumerate(inserts[:-1], start=1))
-        returning = f"RETURNING {self._checked_clock(violations)}, {self._outcome_columns}"
-        return f"{f'WITH {ctes} ' if ctes else ''}{inserts[-1]} {returning}"
-
     def _chained_inserts(self, parts: tuple[StatementPart, ...], first: int) -> list[str]:
         """One row per part; each INSERT selects from the one before it, which is named `step_1`, `step_2`, …"""
         inserts: list[str] = []
@@ -301,7 +286,7 @@ class Statements:
     def _checked_clock(self, violations: list[str]) -> str:
         """The clock after the inserts; onejob_stamp raises on a violation or an old timestamp, and waits for a future one."""
         stamp = f"{self._stamp}($1::bigint, $2::bigint, 0,"
-        violated = f"WHEN {' OR '.join(violations)} THEN {stamp} 1, {self.now}) " if violations else ""
+        violated = f"WHEN {' OR '.join(violations)} THEN {stamp} 1, {self.now}) "
         in_time = f"WHEN {self.now} - $1::bigint BETWEEN 0 AND $2::bigint THEN {self.now}"
         return f"CASE {violated}{in_time} ELSE {stamp} 0, {self.now}) END"
 
@@ -679,31 +664,6 @@ def _insert_rows(kind: Kind, facts: Sequence[Any]) -> tuple[StatementPart, Seque
     if rows is not None:
         return _CREATE_PARTS[kind], rows
     return _INSERT_PARTS[kind], [fact_to_row(fact) for fact in facts]
-
-
-def single_row_inserts_fast(
-    changes: Changes, absent: dict[Kind, list[bytes]], preconditions: Sequence[Any]
-) -> tuple[tuple[StatementPart, ...], list[Any]] | None:
-    """The parts and all values, if a batch inserts at most one row per table; else None. Twin: inserts_and_updates."""
-    parts: list[StatementPart] = []
-    values: list[Any] = []
-    for ids in absent.values():
-        if len(ids) != 1:
-            return None
-        values += ids
-    values += preconditions
-    for kind, inserts in changes.inserts.items():
-        if len(inserts) != 1:
-            return None
-        part, rows = _insert_rows(kind, inserts)
-        parts.append(part)
-        values += rows[0]
-    if changes.attachments:
-        if len(changes.attachments) != 1:
-            return None
-        parts.append(_ADD_PART)
-        values += _attachment_row(changes.attachments[0])
-    return tuple(parts), values
 
 
 def inline_inserts_fast(changes: Changes) -> tuple[tuple[StatementPart, ...], tuple[int, ...], list[Any]]:
