@@ -29,7 +29,7 @@ from onejob.core.maintenance import Expire, Purge
 from onejob.core.replies import Created, Defect, Found, KeyHeld, KeySettled, Maintained, Missing, Replayed
 from onejob.engines import open_engine
 from onejob.engines import postgres as module
-from onejob.engines.postgres import PostgresEngine, schema, statements, store, transaction
+from onejob.engines.postgres import PostgresEngine, parts, schema, store, transaction
 from onejob.engines.postgres.clock import ServerClock
 from onejob.engines.postgres.connection import Connector
 from onejob.engines.postgres.url import parse_postgres_url
@@ -160,16 +160,16 @@ async def test_columns_that_are_constants_have_the_values_that_would_be_sent(
         engine = await PostgresEngine.open(postgres_url, clock=store_clock)
         try:
             await expect(engine, submit("first", job_id=bytes(16)), Created)
-            for part in (commands[:1], commands[1:]):
-                if part:
-                    assert {type(reply) for reply in await engine.execute(part)} == {Created}
+            for chunk in (commands[:1], commands[1:]):
+                if chunk:
+                    assert {type(reply) for reply in await engine.execute(chunk)} == {Created}
             return await dump_store(engine)
         finally:
             await engine.aclose()
             postgres_tables.empty()
 
     without = await run()
-    monkeypatch.setattr(statements, "new_fact_rows", lambda *_: None)
+    monkeypatch.setattr(parts, "new_fact_rows", lambda *_: None)
     assert without == await run()
 
 

@@ -50,7 +50,8 @@ from onejob.core.work import Claim, Extend, Finish, FinishOutcome, Start
 from onejob.engine import ListReadyJobs
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import PostgresEngine, fact_cache, store
-from onejob.engines.postgres.statements import INLINE_ROWS_MAX, Statements
+from onejob.engines.postgres.parts import INLINE_ROWS_MAX
+from onejob.engines.postgres.statements import Statements
 from onejob.engines.postgres.transaction import STAMP_LAG_MS_MAX
 from onejob.ids import new_holder
 from tests.campaigns.postgres_races import (

@@ -20,13 +20,9 @@ from onejob.core.work import Cancel, Extend, Finish
 from onejob.engines.codec import fact_to_row
 from onejob.engines.memory import MemoryEngine
 from onejob.engines.postgres import optimistic, transaction
+from onejob.engines.postgres.parts import StatementPart, guarded_changes, inline_inserts_fast
 from onejob.engines.postgres.schema import known_schema_version
-from onejob.engines.postgres.statements import (
-    StatementPart,
-    Statements,
-    guarded_changes,
-    inline_inserts_fast,
-)
+from onejob.engines.postgres.statements import Statements
 from onejob.engines.postgres.store import PostgresStore
 from onejob.engines.postgres.url import SCHEMA_DEFAULT
 

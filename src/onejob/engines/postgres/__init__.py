@@ -34,6 +34,7 @@ from onejob.engines.sql import ScanPlan
 from onejob.errors import FactsLocked, Unavailable, Unknown
 
 from . import queries
+from .announcements import barrier_values
 from .connection import Connector, NotificationListener, ServerSettings, durability_warning
 from .errors import (
     is_command_error,
@@ -45,7 +46,7 @@ from .errors import (
 )
 from .fact_cache import FactCache
 from .schema import LedgerIdentity, known_schema_version
-from .statements import Statements, barrier_values
+from .statements import Statements
 from .store import CONTENDED_SECONDS, CallState, ExpiringIds, PostgresStore
 from .url import PostgresUrl, parse_postgres_url
 

@@ -29,20 +29,18 @@ from onejob.core.submit import Submit
 from onejob.engines.codec import columns, fact_from_row, fact_to_row
 from onejob.errors import StoreRefused, Unavailable
 
-from .schema import known_schema_version
-from .statements import (
-    TENANTS_LOCK_CLASS,
-    USERS_LOCK_CLASS,
+from .announcements import TENANTS_LOCK_CLASS, USERS_LOCK_CLASS, announcement
+from .parts import (
     BoundParts,
     StatementPart,
-    Statements,
-    announcement,
     encode_column,
     guarded_changes,
     inline_inserts_fast,
     inserts_two_contended_rows,
-    update_column_types,
+    parameter_types,
 )
+from .schema import known_schema_version
+from .statements import Statements
 from .transaction import (
     EMIT_WAL_MESSAGE,
     STAMP_LAG_MS_MAX,
@@ -190,7 +188,7 @@ class CallersTransaction:
         values: list[Sequence[Any]] = []
         for kind, (fact,) in decided.changes.inserts.items():
             parts.append(StatementPart("update", kind))
-            values += _encode_row(update_column_types(kind), (*fact_to_row(fact), fact.version))
+            values += _encode_row(parameter_types(parts[-1]), (*fact_to_row(fact), fact.version))
         (counts,) = yield Statement(self._statements.changes_sql(tuple(parts)), values)
         assert all(count == 1 for count in counts)
         return decided.replies[0]

@@ -25,17 +25,16 @@ from onejob.core.facts import Fact, Kind
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.engines.codec import columns, fact_from_row
 
-from .statements import (
+from .announcements import announcement
+from .parts import (
     INLINE_ATTACHMENTS_MAX,
     INLINE_ROWS_MAX,
-    NO_KIND,
     InlineCounts,
-    Statements,
-    announcement,
     attachment_deletions,
     inserts_and_updates,
     rows_to_values,
 )
+from .statements import NO_KIND, Statements
 from .transaction import STAMP_LAG_MS_MAX, Statement
 
 FoundFacts = Mapping[bytes, tuple[Fact, int]]  # each with its xmin

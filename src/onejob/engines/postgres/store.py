@@ -25,7 +25,8 @@ from .errors import (
 )
 from .fact_cache import FactCache
 from .optimistic import LoadedSnapshot, change_statement, may_change, read_snapshot, snapshot_statement
-from .statements import INLINE_ROWS_MAX, Statements, inline_inserts_fast, inserts_and_updates
+from .parts import INLINE_ROWS_MAX, inline_inserts_fast, inserts_and_updates
+from .statements import Statements
 from .transaction import (
     EMIT_WAL_MESSAGE,
     STAMP_LAG_MS_MAX,

@@ -23,15 +23,15 @@ from onejob.core.command import Footprint
 from onejob.core.facts import Kind
 from onejob.engines.codec import fact_from_row
 
-from .statements import (
+from .announcements import announcement
+from .parts import (
     BoundParts,
-    Statements,
-    announcement,
     attachment_deletions,
     deletions,
     inserts_and_updates,
     with_checks_and_notifications,
 )
+from .statements import Statements
 
 # By how much the timestamp of a batch that is decided before it is sent may lag behind the server's clock. A batch that
 # deletes waits as long before it commits, so that no later batch gets a timestamp before the deletion.
