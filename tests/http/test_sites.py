@@ -24,7 +24,8 @@ from onejob.engines.remote import RemoteEngine
 from onejob.errors import IdempotencyConflict, Invalid, TenantRefused
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig, SiteConfig, SitesConfig
-from onejob.http.site_delivery import SiteSender, site_delivery
+from onejob.http.services import running_services
+from onejob.http.site_delivery import SiteSender
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
 from onejob.manager.gate_keys import GateKeys
@@ -559,7 +560,7 @@ async def test_the_service_delivers_and_shows_the_sites() -> None:
             assert made.status == 202, made.body
             path = f"/api/jobs/{made.body['job']['id']}/sites"
             rows: list[dict[str, Any]] = []
-            async with site_delivery(home.ledger, config):
+            async with running_services(home.ledger, config):
                 for _ in range(100):
                     rows = (await client.get(path)).body["sites"]
                     if all(row["state"] for row in rows):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import DecodeError, Struct, convert, json
 from msgspec.structs import replace
@@ -24,6 +24,9 @@ from .identity import SITE_TYPE_PREFIX, format_job_id
 from .replies import Created
 from .states import ENDED_STATES, JobState, Move
 from .timestamps import to_utc
+
+if TYPE_CHECKING:
+    from .submit import Submit
 
 SITES_MAX: Final = 16
 DELIVERY_MS_DEFAULT: Final = 3 * 24 * 3600 * 1000
@@ -47,6 +50,13 @@ class SiteTargets(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     names: tuple[str, ...]
     runs_here: bool = False  # the home is one of its sites
     delivery_ms: int = DELIVERY_MS_DEFAULT
+
+    def delivery_job_ids(self, job_id: bytes) -> tuple[bytes, ...]:
+        return delivery_job_ids(job_id, len(self.names))
+
+    def add_deliveries(self, fingerprint: bytes, step: Step[Any], now: int) -> Step[Any]:
+        """The step that creates a job, with the deliveries to its sites; any other step as it is."""
+        return add_site_deliveries(self, fingerprint, step, now) if step.puts else step
 
 
 class SiteDelivery(Struct, frozen=True):
@@ -105,6 +115,16 @@ class Sites(Struct, frozen=True, kw_only=True):
         if not DELIVERY_MS_MIN <= self.delivery_ms <= DELIVERY_MS_MAX:
             raise Invalid("sites", "a delivery is tried for 1 second to 30 days; choose a time in between")
 
+    def apply(self, command: "Submit", names: Sequence[str]) -> "Submit":
+        """A submission to the sites with these names."""
+        if not command.record_id:
+            raise Invalid(
+                "sites", "a submission to sites needs an idempotency key, by which they know it again; give one"
+            )
+        checked = self.checked_names(names)
+        digest = fingerprint_with_sites(command.fingerprint, checked)
+        return replace(command, fingerprint=digest, sites=self.targets(checked))
+
     def checked_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """The sites of a submission in sorted order, if all of them are known here."""
         if isinstance(names, str) or not 1 <= len(names) <= SITES_MAX or len(set(names)) < len(names):
@@ -157,6 +177,15 @@ def site_type(site: str) -> str:
 
 def is_site_delivery(job: Job) -> bool:
     return job.type.startswith(SITE_TYPE_PREFIX)
+
+
+def refusal_at_home(job: Job, move: Move) -> str:
+    """Why an operator may not cancel or resolve a job here; empty: nothing prevents it."""
+    if move is Move.CANCEL:
+        is_delivery = is_site_delivery(job)
+        return "a delivery to a site cannot be cancelled; cancel its job, and every site is told" if is_delivery else ""
+    is_elsewhere = is_site_delivery(job) or runs_elsewhere(job)
+    return "this job runs at its sites; resolve it there, or submit again with a new key" if is_elsewhere else ""
 
 
 def runs_elsewhere(job: Job) -> bool:

@@ -26,7 +26,7 @@ from .facts import (
 from .identity import format_job_id
 from .quota import KeyLimit, QuotaCharge, QuotaRequest, charge, refuse_new_key
 from .replies import Conflict, Created, InProgress, KeySettled, Reason, Refused, Rejected, Replayed
-from .sites import SiteTargets, add_site_deliveries, delivery_job_ids
+from .sites import SiteTargets
 from .states import ENDED_STATES, Delivery, IdempotencyStatus, JobState, Move, RecordMove, state_after, status_after
 from .work import RETENTION_MS, end_job
 
@@ -383,7 +383,7 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
         if self.callback:
             jobs += (callback_job_id(self.job_id),)
         if self.sites is not None:
-            jobs += delivery_job_ids(self.job_id, len(self.sites.names))
+            jobs += self.sites.delivery_job_ids(self.job_id)
         # By position: that is cheaper on the path of every submission.
         return Footprint(
             self.tenant, self.record_id, jobs, b"", self.usage_id, self.policy_id, True, False, self.precondition, b"", 0,
@@ -398,9 +398,7 @@ class Submit(SubmissionCommand, frozen=True, gc=False, kw_only=True):
                 return external
         if record is None or not is_live(record, now):
             step = self._create(record, facts, now)
-            if self.sites is None or not step.puts:
-                return step
-            return add_site_deliveries(self.sites, self.fingerprint, step, now)  # type: ignore[arg-type]  # it creates
+            return step if self.sites is None else self.sites.add_deliveries(self.fingerprint, step, now)
         reply = self.reply_for_existing_key(record, facts, now)
         if reply is None:
             return self._take_over_and_commit(record, facts, now)

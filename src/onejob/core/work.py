@@ -35,7 +35,7 @@ from .facts import U64, Attachment, AttachmentKind, Fact, Job, Usage, next_versi
 from .identity import CALLER_TEXT_BYTES_MAX, format_job_id, is_service_type
 from .quota import QuotaRequest, charge, reservations_without_job, spending_changes, updated_usage
 from .replies import Cancelled, Claimed, Extended, Finished, Missing, Reason, Refused, Released, Resolved, Started
-from .sites import is_site_delivery, runs_elsewhere
+from .sites import refusal_at_home, runs_elsewhere
 from .states import CLAIMABLE_STATES, ENDED_STATES, Delivery, JobState, Move, is_allowed, state_after
 
 RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -371,8 +371,7 @@ class Cancel(VerbCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        if is_site_delivery(job):
-            message = "a delivery to a site cannot be cancelled; cancel its job, and every site is told"
+        if message := refusal_at_home(job, Move.CANCEL):
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
         if (earlier := self.earlier_outcome(job)) is not None:
             is_same_verb = earlier.verb is Verb.CANCEL
@@ -428,13 +427,11 @@ class Resolve(VerbCommand, frozen=True, gc=False, kw_only=True):
         job = facts.jobs.get(self.job_id)
         if job is None:
             return Step(Missing(now))
-        if is_site_delivery(job) or runs_elsewhere(job):
-            message = "this job runs at its sites; resolve it there, or submit again with a new key"
+        verb, move = _RESOLUTION_VERBS[self.resolution], _RESOLUTION_MOVES[self.resolution]
+        if message := refusal_at_home(job, move):
             return Step(Refused(Reason.NOT_ALLOWED, message, now))
-        verb = _RESOLUTION_VERBS[self.resolution]
         if (earlier := self.earlier_outcome(job)) is not None:
             return Step(Resolved(job, now) if earlier.verb is verb else self.key_reused_refusal(now))
-        move = _RESOLUTION_MOVES[self.resolution]
         if not is_allowed(job.state, move) or job.state is JobState.RUNNING:
             message = (
                 f"a {job.state} job cannot be resolved like this; only a lost one can, and a failed one can run again"

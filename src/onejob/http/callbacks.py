@@ -79,10 +79,7 @@ class CallbackOut(ResponseBody, frozen=True, rename="camel"):
 
 @asynccontextmanager
 async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
-    """Deliver callbacks inside this context, if the settings allow them."""
-    if config.callbacks == "none":
-        yield
-        return
+    """Deliver callbacks inside this context."""
     sender = CallbackSender(
         ledger.runtime.gate,
         ledger.runtime.ids,

@@ -29,13 +29,12 @@ from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
 from .app import HttpApp, Observe
-from .callbacks import callback_delivery
 from .config import WORKERS_MAX, ServiceConfig
 from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from .origins import CorsMiddleware
 from .responses import REPLAYED_HEADER, Response
 from .routing import Route
-from .site_delivery import site_delivery
+from .services import running_services
 
 BACKLOG = 2048
 OPEN_FILES_WANTED = 65_536
@@ -113,11 +112,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         with bind_socket(config.host, config.port) as listener:
-            async with (
-                open_service_ledger(config) as ledger,
-                callback_delivery(ledger, config),
-                site_delivery(ledger, config),
-            ):
+            async with open_service_ledger(config) as ledger, running_services(ledger, config):
                 info = ledger.runtime.engine_info
                 config = adopt_prescribed_rates(config, info)
                 async with leased_rate_limiter(config, info) as limiter:

@@ -38,7 +38,7 @@ from onejob.ledger import Ledger
 from onejob.runtime.claims import ClaimedJob
 from onejob.runtime.service_loop import ServiceLoop
 
-from .config import ServiceConfig, SiteConfig
+from .config import SiteConfig, SitesConfig
 
 DELIVERIES_AT_ONCE_MAX = 50
 INPUT_BYTES_AT_ONCE_MAX = SITE_BODY_BYTES_MAX // 2  # of one request
@@ -52,12 +52,12 @@ log = logging.getLogger("onejob.http")
 
 
 @asynccontextmanager
-async def site_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
-    """Deliver to the sites of the settings inside this context."""
+async def site_delivery(ledger: Ledger, config: SitesConfig) -> AsyncIterator[None]:
+    """Deliver to these sites inside this context."""
     runtime = ledger.runtime
     senders = [
         SiteSender(name, site, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
-        for name, site in (config.sites.ledgers if config.sites is not None else {}).items()
+        for name, site in config.ledgers.items()
     ]
     tasks = [asyncio.create_task(sender.run()) for sender in senders]
     try:

@@ -98,8 +98,8 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
     ) -> BulkResult:
         """Cancel, rerun or resolve the next jobs that match a filter; call it again with `next` for the others.
 
-        A job that cannot be changed (it has ended meanwhile, the quota is full) does not stop the others. Callbacks and
-        deliveries to sites, which belong to other jobs, match only a filter that names their type.
+        A job that cannot be changed (it has ended meanwhile, the quota is full) does not stop the others. Jobs of
+        the service itself, which belong to other jobs, match only a filter that names their type.
         """
         self._require_overseer()
         query = filter.to_query(self._caller.tenant, before=before, limit=BULK_PAGE_MAX)

@@ -33,7 +33,7 @@ from onejob.core.large_json import Pause, do_not_pause
 from onejob.core.ledger_settings import parse_key_owner
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.reserve import Reserve
-from onejob.core.sites import NO_SITES, Sites, fingerprint_with_sites
+from onejob.core.sites import NO_SITES, Sites
 from onejob.core.states import Delivery
 from onejob.core.submit import (
     ATTEMPTS_MAX,
@@ -196,15 +196,7 @@ def build_submit(
         settings=b"" if key is None else caller.settings,
         precondition=precondition,
     )
-    return command if submission.sites is None else _with_sites(command, submission.sites, sites)
-
-
-def _with_sites(command: Submit, names: Sequence[str], sites: Sites) -> Submit:
-    if not command.record_id:
-        raise Invalid("sites", "a submission to sites needs an idempotency key, by which they know it again; give one")
-    checked = sites.checked_names(names)
-    digest = fingerprint_with_sites(command.fingerprint, checked)
-    return replace(command, fingerprint=digest, sites=sites.targets(checked))
+    return command if submission.sites is None else sites.apply(command, submission.sites)
 
 
 def _checked_options(

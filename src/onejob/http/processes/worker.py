@@ -19,7 +19,6 @@ import uvicorn
 from onejob.clock import SystemClock
 from onejob.errors import OnejobError, Unavailable
 from onejob.http.app import HttpApp
-from onejob.http.callbacks import callback_delivery
 from onejob.http.config import ServiceConfig
 from onejob.http.leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from onejob.http.serve import (
@@ -32,7 +31,7 @@ from onejob.http.serve import (
     run_loop,
     uvicorn_config,
 )
-from onejob.http.site_delivery import site_delivery
+from onejob.http.services import running_services
 from onejob.http.stats import StatsSnapshot
 from onejob.ledger import Ledger
 from onejob.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
@@ -243,7 +242,7 @@ async def run_server_process(channel_socket: socket.socket, listeners_socket: so
         async with open_service_ledger(config, sweep=False) as ledger:
             ledger.runtime.start_maintenance(process_index=number - 1, process_count=worker_config.workers)
             leased = leased_rate_limiter(config, ledger.runtime.engine_info)
-            async with callback_delivery(ledger, config), site_delivery(ledger, config), leased as limiter:
+            async with running_services(ledger, config), leased as limiter:
                 if listeners := await request_listeners(channel, listeners_socket, worker_config.listener_count):
                     await ServerProcess(worker_config, channel, listeners, ledger, stderr_log, limiter).run()
         await channel.close()
