@@ -198,7 +198,7 @@ def command() -> str:
         "",
         "## Target and output",
         "",
-        "All commands but `serve`, `worker`, `demo` and `completion` take these; `apikey`, `webhook-secret` and `migrate` work",
+        "All commands but those that serve or run something take these; those that manage credentials, settings or stores work",
         "on an engine only.",
         "",
     ]

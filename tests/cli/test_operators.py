@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from onejob import Delivery, sync
-from onejob.cli import parser
-from onejob.cli.commands.completion import SHELLS, build_script
+from onejob.cli.commands.completion import SHELLS
 from tests.support.command_line import ONEJOB, CommandRunner, run_service
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -181,15 +180,17 @@ def read_until(descriptor: int, text: bytes, count: int) -> bytes:
         ("onejob types p", {"pause"}),
         ("onejob quota s", {"set", "show"}),
         ("onejob quota set 42 --per", {"--per-hour", "--per-day", "--period"}),
-        ("onejob completion ", {"bash", "zsh", "fish", "--help"}),
+        ("onejob completion ", {"bash", "zsh", "fish"}),
     ],
 )
-def test_bash_completes_commands_options_and_choices(tmp_path: Path, line: str, expected: set[str]) -> None:
-    (tmp_path / "script").write_text(build_script(parser.build_parser(), "bash"))
+def test_bash_completes_commands_options_and_choices(
+    run: CommandRunner, tmp_path: Path, line: str, expected: set[str]
+) -> None:
+    (tmp_path / "script").write_text(run("completion", "bash").out)
     words = line.split(" ")
     program = (
-        f"source ./script; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _onejob; "
-        'printf "%s\\n" "${COMPREPLY[@]}"'
+        f"source ./script; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; "
+        "$(complete -p onejob | sed 's/.*-F //; s/ .*//'); printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     ran = subprocess.run(["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert set(ran.stdout.split()) == expected

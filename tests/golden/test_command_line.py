@@ -272,7 +272,6 @@ def test_programs(session: CommandLineSession, golden: GoldenCheck) -> None:
         relay --from sqlite:///shop.db --once
         relay --from sqlite:///shop.db --once --json
         relay --from sqlite:////no/such/folder/shop.db --once
-        demo --jobs 0
         check
         check http://127.0.0.1:1/orders
         prove nonsense

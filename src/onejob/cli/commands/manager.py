@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from onejob.addresses import is_loopback, parse_address
 from onejob.cli.arguments import add_log_argument, add_tls_arguments
@@ -15,8 +16,10 @@ from onejob.engines import redact_password
 from onejob.errors import StoreRefused
 from onejob.http.problems import problem, to_problem
 from onejob.logs import log_durability_warning, log_security_warning, open_stderr_log
-from onejob.manager.server import ManagerConfig, serve_manager
 from onejob.settings import IdempotencyConfig, load_service_config
+
+if TYPE_CHECKING:  # the dependencies of the service are optional
+    from onejob.manager.server import ManagerConfig
 
 EXAMPLE = "onejob manager --engine postgresql://db.example/onejob --bind 10.0.0.5:8002"
 
@@ -42,6 +45,8 @@ def add_arguments(command: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from onejob.manager.server import ManagerConfig
+
     overrides = {"engine": options.engine, "log_format": "json" if options.json else None}
     service = load_service_config(options.config, overrides=overrides)
     host, port = parse_address(options.bind, setting="bind", advice="HOST:PORT, e.g. 127.0.0.1:8002")
@@ -75,7 +80,9 @@ def run(options: Namespace) -> int:
     return DONE
 
 
-def _run_loop(config: ManagerConfig, settings: GateSettings, options: Namespace) -> None:
+def _run_loop(config: "ManagerConfig", settings: GateSettings, options: Namespace) -> None:
+    from onejob.manager.server import serve_manager
+
     def on_ready(address: str, engine: Engine) -> None:
         info = engine.info
         shown = redact_password(config.engine)

@@ -18,7 +18,7 @@ from onejob.engines import is_multi_process, redact_password
 from onejob.ids import new_nonce
 
 from .campaign import SERVE, Evidence, ProveCampaign, ProvePlan, ProveVerdict
-from .report import build_report, render_html, render_json
+from .report import build_report, render_json
 
 EXAMPLE = "onejob prove postgresql://db.example/onejob --quick"
 KEYS_DEFAULT, KEYS_QUICK, KEYS_MAX = 5000, 400, 1_000_000
@@ -47,7 +47,7 @@ def add_arguments(command: ArgumentParser) -> None:
         "--report",
         default=REPORT_DEFAULT,
         metavar="FOLDER",
-        help="for report.html and report.json; default: %(default)s",
+        help="for report.json; default: %(default)s",
     )
     command.add_argument("--json", action="store_true", help="print the report as JSON")
 
@@ -57,7 +57,7 @@ def run(options: Namespace) -> int:
     if options.json:
         write(report)
     else:
-        write("\n".join([*verdict.problems, f"report: {options.report}/report.html", str(verdict)]))
+        write("\n".join([*verdict.problems, f"report: {options.report}/report.json", str(verdict)]))
     return PROVED if verdict.is_kept else DISPROVED
 
 
@@ -83,7 +83,6 @@ def prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[ProveVer
     place.mkdir(parents=True, exist_ok=True)
     text = render_json(report)
     (place / "report.json").write_text(text + "\n", encoding="utf-8")
-    (place / "report.html").write_text(render_html(report), encoding="utf-8")
     return verdict, text
 
 

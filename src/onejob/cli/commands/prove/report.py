@@ -1,9 +1,8 @@
-"""The report of `onejob prove`: figures as JSON, and one HTML page with plots, which needs nothing else."""
+"""The report of `onejob prove`: its figures, as JSON."""
 
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from importlib.metadata import version
 
 import apsw
@@ -16,26 +15,6 @@ from .campaign import Evidence, ProvePlan, ProveVerdict
 
 _BINS = 60
 _LATENCY_BOUNDS_MS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 200, 48, 28
-_FAULT_TEXTS = {
-    "pass": "delivered as they are",
-    "drop": "requests lost",
-    "lose": "answers lost",
-    "cut": "answers cut",
-    "twice": "requests delivered twice at once",
-}
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
-.line { font-size: 1.5rem; font-weight: 600; padding: .75rem 1rem; border-radius: 8px; }
-.kept { background: #dafbe1; } .wrong { background: #ffebe9; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
-th { font-weight: normal; white-space: nowrap; color: #57606a; }
-svg text { font: 11px system-ui, sans-serif; fill: #57606a; } figure { margin: 1.5rem 0; } figcaption { font-weight: 600; }
-@media (prefers-color-scheme: dark) {
-  body { background: #0d1117; color: #e6edf3; } .kept { background: #12361f; } .wrong { background: #4b1113; }
-  svg text { fill: #9da7b3; }
-}
-"""
 
 
 class Kill(Struct, frozen=True, rename="camel"):
@@ -110,76 +89,6 @@ def build_report(engine: str, plan: ProvePlan, evidence: Evidence, verdict: Prov
 
 def render_json(report: Report) -> str:
     return json.format(json.encode(report)).decode()
-
-
-def render_html(report: Report) -> str:
-    kills = [kill.at_seconds / max(report.seconds, 1e-9) for kill in report.kills]
-    seconds = ["0 s", f"{report.seconds / 2:.0f} s", f"{report.seconds:.0f} s"]
-    plots = [
-        ("Keys answered over time; red: kill -9 of a server", _plot(report.answers_over_time, seconds, kills)),
-        ("Keys by the time from the first attempt to the first answer, up to", _plot_counts(report.latency_counts)),
-        ("Keys by the number of attempts, of all callers together", _plot_counts(report.attempts_counts)),
-    ]
-    figures = "\n".join(f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in plots)
-    problems = "".join(f"<li><code>{escape(one)}</code></li>" for one in report.verdict.problems)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>onejob prove: {escape(report.line)}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head><body>
-<h1>onejob prove</h1>
-<p class="line {"kept" if report.kept else "wrong"}">{escape(report.line)}</p>
-{f"<h2>What is wrong</h2><ul>{problems}</ul>" if problems else ""}
-{_table(report)}
-{figures}
-<p>Made by <code>onejob prove</code> {escape(report.version)}; <code>report.json</code> has the same figures.</p>
-</body></html>
-"""
-
-
-def _table(report: Report) -> str:
-    rows = [
-        ("engine", f"{report.engine} (durability: {report.durability})"),
-        ("made", f"{report.made_at}, onejob {report.version}, Python {report.python}, {report.system}"),
-        ("seed of the network's faults", report.seed),
-        ("callers, copies of each key at once", f"{report.callers}, {report.copies}"),
-        ("servers, kills", f"{report.servers}, {len(report.kills)}"),
-        ("requests sent", str(report.attempts)),
-        *((f"  {_FAULT_TEXTS.get(kind, kind)}", str(count)) for kind, count in sorted(report.faults.items())),
-        ("answers", ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.outcomes.items()))),
-        ("seconds", f"{report.seconds:.1f}"),
-        ("time to the first answer", ", ".join(f"{name} {ms:.0f} ms" for name, ms in report.latency_ms.items())),
-    ]
-    return "<table>" + "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows) + "</table>"
-
-
-def _plot_counts(counts: Sequence[tuple[str, int]]) -> str:
-    return _plot([count for _, count in counts], [label for label, _ in counts], [])
-
-
-def _plot(values: Sequence[int], labels: Sequence[str], marks: Sequence[float]) -> str:
-    """A bar chart; the labels are spread over its width, the marks are shares of it."""
-    most, width = max([*values, 1]), (_WIDTH - _LEFT) / max(len(values), 1)
-    bars = "".join(
-        f'<rect x="{_LEFT + n * width:.1f}" y="{_HEIGHT * (1 - value / most):.1f}" width="{max(width - 1, 0.5):.1f}" '
-        f'height="{_HEIGHT * value / most:.1f}" fill="#2da44e"><title>{value}</title></rect>'
-        for n, value in enumerate(values)
-    )
-    lines = "".join(
-        f'<line x1="{_LEFT + share * (_WIDTH - _LEFT):.1f}" x2="{_LEFT + share * (_WIDTH - _LEFT):.1f}" y1="0" '
-        f'y2="{_HEIGHT}" stroke="#cf222e" stroke-width="1.5"/>'
-        for share in marks
-    )
-    per_bar = len(labels) == len(values)
-    spread = (_WIDTH - _LEFT) / max(len(labels) - (not per_bar), 1)
-    texts = "".join(
-        f'<text x="{_LEFT + (n + 0.5 * per_bar) * spread:.1f}" y="{_HEIGHT + 16}" '
-        f'text-anchor="{"middle" if per_bar or 0 < n < len(labels) - 1 else "end" if n else "start"}">{escape(label)}</text>'
-        for n, label in enumerate(labels)
-    )
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _BOTTOM}" width="100%" role="img">{bars}{lines}{texts}'
-        f'<text x="{_LEFT - 6}" y="11" text-anchor="end">{most}</text>'
-        f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text></svg>'
-    )
 
 
 def _percentile(ordered: Sequence[float], share: int) -> float:
