@@ -1,14 +1,17 @@
 """`onejob relay`: every row of an outbox table becomes one job, whatever happens to the relay."""
 
+import os
 import signal
 import subprocess
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onejob import sync
+from onejob.cli.commands.relay import _open_outbox
 from onejob.cli.commands.relay.outbox import DIALECTS, TABLE_DEFAULT, WINDOW, Relay, RelayCounts
 from onejob.clock import FakeClock
 from onejob.core.limits import Limits
@@ -175,6 +178,16 @@ def test_a_wrong_source_is_told_with_the_next_act(
     result = run("relay", "--once", "--engine", f"sqlite:///{tmp_path / 'o.db'}", *words)
     assert result.code != 0
     assert cause in result.err
+
+
+def test_a_table_that_cannot_be_read_leaves_no_connection_open(tmp_path: Path) -> None:
+    file = tmp_path / "shop.db"
+    file.touch()
+    options = Namespace(source=f"sqlite:///{file}", table="missing")
+    with pytest.raises(Unavailable, match="no such table") as refused:
+        _open_outbox(options)
+    assert str(file) not in {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+    assert "SELECT" not in str(refused.value)
 
 
 def test_a_relay_connects_again_to_the_database_of_the_application(postgres_url: str, tmp_path: Path) -> None:

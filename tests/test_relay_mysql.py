@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pymysql
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from onejob import sync
 from onejob.cli.commands.relay.outbox import Relay, RelayCounts, open_database
@@ -84,11 +85,12 @@ def test_the_server_is_verified_if_the_url_names_its_authority(
     source: Source, mariadb: MariadbServer, tmp_path: Path
 ) -> None:
     verified = open_database(f"{source.url}?ssl_ca={mariadb.tls.cert}")
-    ((_, cipher),) = verified.execute("SHOW STATUS LIKE 'Ssl_cipher'", ())
+    with verified.connect() as connection:
+        ((_, cipher),) = connection.execute(text("SHOW STATUS LIKE 'Ssl_cipher'"))
     assert cipher
-    verified.close()
-    with pytest.raises(pymysql.OperationalError, match="self-signed"):
-        open_database(f"{source.url}?ssl_ca={make_files(tmp_path).cert}")
+    verified.dispose()
+    with pytest.raises(OperationalError, match="self-signed"):
+        open_database(f"{source.url}?ssl_ca={make_files(tmp_path).cert}").connect()
 
 
 @pytest.mark.parametrize("url", ["mysql://u@127.0.0.1/shop?charset=latin1"])

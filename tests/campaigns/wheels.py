@@ -38,7 +38,8 @@ PROGRAMS = {
     "django": "import onejob.django",
     "flask": "import onejob.middleware.flask",
     "bucket": "import pathlib; pathlib.Path('bucket').mkdir()" + REPLAY.format(url="file://{folder}/bucket"),
-    "mysql": "import pymysql, onejob.cli.commands.relay",
+    "relay": "import psycopg, pymysql, sqlalchemy, onejob.cli.commands.relay",
+    "completion": "import shtab, onejob.cli.commands.completion",
     "otel": "import onejob.tracing; onejob.tracing.Tracing()",
 }
 

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
 from onejob import sync
 from onejob.cli.commands.relay.outbox import TABLE_DEFAULT, OutboxTable, Relay, open_database, outbox_schema
 from onejob.clock import SystemClock
@@ -21,29 +23,39 @@ class Source:
     def __init__(self, url: str, dialect: str) -> None:
         self.url = url
         self._database = open_database(url)
-        self._database.execute(f"DROP TABLE IF EXISTS {TABLE_DEFAULT}", ())
-        self._database.execute(outbox_schema(dialect), ())
         self.table = OutboxTable(self._database)
+        self._application = open_database(url)
+        self._connection = self._application.connect()
+        self.execute(f"DROP TABLE IF EXISTS {TABLE_DEFAULT}")
+        self.execute(outbox_schema(dialect))
 
     def add(self, key: str, input: str = "1", *, type: str = "charge", scope: str | None = None) -> None:
-        marks = ", ".join(self._database.placeholder(n) for n in range(1, 5))
-        columns = "type, input, idempotency_key, scope"
-        self._database.execute(f"INSERT INTO {TABLE_DEFAULT} ({columns}) VALUES ({marks})", (type, input, key, scope))
+        self.execute(
+            f"INSERT INTO {TABLE_DEFAULT} (type, input, idempotency_key, scope) VALUES (:type, :input, :key, :scope)",
+            type=type,
+            input=input,
+            key=key,
+            scope=scope,
+        )
 
     def rows(self, columns: str) -> list[Any]:
-        return [tuple(row) for row in self._database.execute(f"SELECT {columns} FROM {TABLE_DEFAULT} ORDER BY id", ())]
+        result = self._connection.execute(text(f"SELECT {columns} FROM {TABLE_DEFAULT} ORDER BY id"))
+        return [tuple(row) for row in result]
 
     def change(self, assignment: str) -> None:
-        self._database.execute(f"UPDATE {TABLE_DEFAULT} SET {assignment}", ())
+        self.execute(f"UPDATE {TABLE_DEFAULT} SET {assignment}")
 
-    def execute(self, sql: str) -> None:
-        self._database.execute(sql, ())
+    def execute(self, sql: str, **values: Any) -> None:
+        self._connection.execute(text(sql), values)
 
     def reopen(self) -> None:
-        self._database = open_database(self.url)
+        self._application.dispose()
+        self._connection = self._application.connect()
 
     def close(self) -> None:
-        self._database.close()
+        self._connection.close()
+        self._application.dispose()
+        self._database.dispose()
 
 
 def kill_relays(source: Source, folder: Path, *, kills: int, rows: int, seed: int) -> None:

@@ -15,7 +15,14 @@ from .parser import build_parser
 from .render import Screen, annotate, print_error, to_json, write
 
 # Module -> the extra that installs it.
-_EXTRAS = {"asyncpg": "postgres", "pymysql": "mysql", "opentelemetry": "otel"}
+_EXTRAS = {
+    "asyncpg": "postgres",
+    "sqlalchemy": "relay",
+    "psycopg": "relay",
+    "pymysql": "relay",
+    "shtab": "completion",
+    "opentelemetry": "otel",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

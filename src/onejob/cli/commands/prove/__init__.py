@@ -44,10 +44,7 @@ def add_arguments(command: ArgumentParser) -> None:
     )
     command.add_argument("--seed", default="", metavar="TEXT", help="of the faults of the network; default: a new one")
     command.add_argument(
-        "--report",
-        default=REPORT_DEFAULT,
-        metavar="FOLDER",
-        help="for report.json; default: %(default)s",
+        "--report", default=REPORT_DEFAULT, metavar="FOLDER", help="for report.json; default: %(default)s"
     )
     command.add_argument("--json", action="store_true", help="print the report as JSON")
 

@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -76,15 +75,25 @@ def _open_outbox(options: Namespace) -> OutboxTable:
     """The table, which is read once, so that a wrong name is told at once."""
     try:
         outbox = OutboxTable(open_database(options.source), options.table)
-        outbox.read(0)
-        return outbox
+        try:
+            outbox.read(0)
+        except BaseException:
+            outbox.close()
+            raise
     except (OnejobError, ModuleNotFoundError):
         raise
     except Exception as error:
         raise Unavailable(
-            f"the table {options.table} cannot be read ({type(error).__name__}: {error}); "
+            f"the table {options.table} cannot be read ({_cause(error)}); "
             "check --from and --table, or create it with what `onejob relay --schema` prints"
         ) from error
+    return outbox
+
+
+def _cause(error: Exception) -> str:
+    """What the driver said, without the statement that SQLAlchemy adds."""
+    cause = getattr(error, "orig", None) or error
+    return f"{type(cause).__name__}: {cause}"
 
 
 def _run_once(relay: Relay, options: Namespace) -> int:
@@ -111,19 +120,11 @@ def _run_until_stopped(relay: Relay, options: Namespace) -> int:
                 break
             log.warning("the ledger did not accept a row; the pass will be repeated: %s", error)
         except Exception as error:  # noqa: BLE001 - the drivers of databases raise anything
-            log.warning("the outbox cannot be read; connecting again: %s", error)
-            _reconnect(relay, options)
+            log.warning("the outbox cannot be read; connecting again: %s", _cause(error))
+            relay.outbox.close()
         stopped.wait(next(backoff))
     _print_counts(relay.total, options)
     return code
-
-
-def _reconnect(relay: Relay, options: Namespace) -> None:
-    """Open the outbox again; if that fails, the next pass fails and this is repeated."""
-    with suppress(Exception):
-        relay.outbox.close()
-    with suppress(Unavailable):
-        relay.outbox = _open_outbox(options)
 
 
 def _print_counts(counts: RelayCounts, options: Namespace) -> None:

@@ -11,15 +11,16 @@ relay reads it, submits it under its key and deletes it. The rules of this file:
    and left there. A row that is refused for now is tried again later, and keeps no other row waiting.
 """
 
-import asyncio
 import logging
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from msgspec import Raw
 
@@ -34,6 +35,9 @@ from onejob.errors import (
     SubmissionRejected,
 )
 from onejob.ledger.parse import Submission
+
+if TYPE_CHECKING:  # it is optional
+    from sqlalchemy import URL, Engine
 
 TABLE_DEFAULT: Final = "onejob_outbox"
 WINDOW: Final = timedelta(days=30)
@@ -78,7 +82,7 @@ CREATE TABLE {checked_table(table)} (
 
 def checked_table(table: str) -> str:
     if not _TABLE.fullmatch(table):
-        raise Invalid("table", "the table is not a plain name; use letters, digits and _, as schema.table")
+        raise Invalid("table", "the table is not a plain name; use letters, digits and _, e.g. schema.table")
     return table
 
 
@@ -127,16 +131,10 @@ class RelayCounts(NamedTuple):
         return RelayCounts(*(mine - its for mine, its in zip(self, other, strict=True)))
 
 
-class Database(Protocol):
-    """One connection to the application's database. Every statement commits by itself."""
-
-    def placeholder(self, number: int) -> str: ...
-    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]: ...
-    def close(self) -> None: ...
-
-
 class OutboxTable:
-    def __init__(self, database: Database, table: str = TABLE_DEFAULT) -> None:
+    """Every statement commits by itself."""
+
+    def __init__(self, database: "Engine", table: str = TABLE_DEFAULT) -> None:
         self._database = database
         self._table = checked_table(table)
 
@@ -144,28 +142,36 @@ class OutboxTable:
         """The next rows that have not failed, in the order of their ids."""
         columns = "id, type, input, idempotency_key, scope, first_tried_at"
         rows = self._execute(
-            f"SELECT {columns} FROM {self._table} WHERE failed IS NULL AND id > {{}} ORDER BY id LIMIT {PAGE_ROWS}",
-            after,
+            f"SELECT {columns} FROM {self._table} WHERE failed IS NULL AND id > :after ORDER BY id LIMIT {PAGE_ROWS}",
+            after=after,
         )
         return [OutboxRow(*row) for row in rows]
 
     def mark_tried(self, row: OutboxRow, now_ms: int) -> None:
         self._execute(
-            f"UPDATE {self._table} SET first_tried_at = {{}} WHERE id = {{}} AND first_tried_at IS NULL", now_ms, row.id
+            f"UPDATE {self._table} SET first_tried_at = :now WHERE id = :id AND first_tried_at IS NULL",
+            now=now_ms,
+            id=row.id,
         )
 
     def mark_failed(self, row: OutboxRow, reason: str) -> None:
-        self._execute(f"UPDATE {self._table} SET failed = {{}} WHERE id = {{}}", reason[:ERROR_CHARS_MAX], row.id)
+        self._execute(
+            f"UPDATE {self._table} SET failed = :reason WHERE id = :id", reason=reason[:ERROR_CHARS_MAX], id=row.id
+        )
 
     def delete(self, row: OutboxRow) -> None:
-        self._execute(f"DELETE FROM {self._table} WHERE id = {{}}", row.id)
+        self._execute(f"DELETE FROM {self._table} WHERE id = :id", id=row.id)
 
     def close(self) -> None:
-        self._database.close()
+        """Close the connection; the next statement opens one."""
+        self._database.dispose()
 
-    def _execute(self, sql: str, *values: Any) -> Sequence[Sequence[Any]]:
-        numbered = sql.format(*(self._database.placeholder(number) for number in range(1, len(values) + 1)))
-        return self._database.execute(numbered, values)
+    def _execute(self, sql: str, **values: Any) -> Sequence[Sequence[Any]]:
+        from sqlalchemy import text
+
+        with self._database.connect() as connection:
+            result = connection.execute(text(sql), values)
+            return result.all() if result.returns_rows else ()
 
 
 class Relay:
@@ -248,34 +254,30 @@ def classify_refusal(error: OnejobError) -> Refusal:
     return Refusal.OF_ALL if problem is None else _REFUSALS.get(problem.code, Refusal.OF_ALL)
 
 
-def open_database(url: str) -> Database:
-    """SQLite, PostgreSQL and MySQL by themselves, every other database with SQLAlchemy."""
-    scheme = url.partition(":")[0]
-    if scheme == "sqlite":
-        return SqliteDatabase(unquote(url.removeprefix("sqlite:///")))
-    if scheme in ("postgresql", "postgres"):
-        return PostgresDatabase(url)
-    if scheme in ("mysql", "mariadb"):
-        return MysqlDatabase(url)
-    return SqlAlchemyDatabase(url)
+def open_database(url: str) -> "Engine":
+    """The application's database, with one connection, which is opened by the first statement."""
+    from sqlalchemy import create_engine
+
+    place: str | URL = url
+    options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"}
+    match url.partition(":")[0]:
+        case "sqlite" | "sqlite+pysqlite":
+            place, options["creator"] = "sqlite:///file", partial(_connect_sqlite, unquote(url.partition(":///")[2]))
+        case "postgresql" | "postgres":
+            import psycopg
+
+            place, options["creator"] = "postgresql+psycopg://", partial(psycopg.connect, url)
+        case "mysql" | "mariadb":
+            place, options["connect_args"] = _parse_mysql_url(url)
+    return create_engine(place, pool_size=1, max_overflow=0, **options)
 
 
-class SqliteDatabase:
-    def __init__(self, path: str) -> None:
-        # With a mode that does not create: an empty file would answer that there is nothing to send.
-        self._connection = sqlite3.connect(
-            f"file:{path}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        self._connection.text_factory = _decode_text
-
-    def placeholder(self, number: int) -> str:
-        return f"?{number}"
-
-    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        return self._connection.execute(sql, values).fetchall()
-
-    def close(self) -> None:
-        self._connection.close()
+def _connect_sqlite(path: str) -> sqlite3.Connection:
+    # With a mode that does not create: an empty file would answer that there is nothing to send.
+    uri = f"{Path(path).absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+    connection.text_factory = _decode_text
+    return connection
 
 
 def _decode_text(data: bytes) -> str | bytes:
@@ -286,92 +288,18 @@ def _decode_text(data: bytes) -> str | bytes:
         return data
 
 
-def _set_text_factory(connection: Any, _: object) -> None:
-    connection.text_factory = _decode_text
+def _parse_mysql_url(url: str) -> tuple["URL", dict[str, Any]]:
+    """The URL without its options, and how PyMySQL connects."""
+    from sqlalchemy import make_url
 
-
-class PostgresDatabase:
-    """By asyncpg, which the engine needs too, on an event loop of its own."""
-
-    def __init__(self, url: str) -> None:
-        import asyncpg
-
-        self._runner = asyncio.Runner()
-        self._connection = self._runner.run(asyncpg.connect(url))
-
-    def placeholder(self, number: int) -> str:
-        return f"${number}"
-
-    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        rows: Sequence[Sequence[Any]] = self._runner.run(self._fetch(sql, values))
-        return rows
-
-    async def _fetch(self, sql: str, values: Sequence[Any]) -> Any:
-        return await self._connection.fetch(sql, *values)
-
-    def close(self) -> None:
-        self._runner.run(self._connection.close())
-        self._runner.close()
-
-
-class MysqlDatabase:
-    """MySQL and MariaDB, by PyMySQL."""
-
-    def __init__(self, url: str) -> None:
-        import pymysql
-
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query))
-        if unknown := sorted(options.keys() - MYSQL_OPTIONS):
-            raise Invalid("from", f"{unknown[0]} is no option of a MySQL URL; choose {' or '.join(MYSQL_OPTIONS)}")
-        self._connection = pymysql.connect(
-            host=parts.hostname or "127.0.0.1",
-            port=parts.port or 3306,
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
-            database=unquote(parts.path.removeprefix("/")),
-            unix_socket=options.get("unix_socket"),
-            ssl_ca=options.get("ssl_ca"),
-            ssl_verify_identity="ssl_ca" in options,
-            charset="utf8mb4",
-            autocommit=True,
-            read_timeout=MYSQL_SECONDS,
-            write_timeout=MYSQL_SECONDS,
-        )
-
-    def placeholder(self, number: int) -> str:
-        return "%s"
-
-    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        with self._connection.cursor() as cursor:
-            cursor.execute(sql, values)
-            rows: Sequence[Sequence[Any]] = cursor.fetchall()
-            return rows
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class SqlAlchemyDatabase:
-    def __init__(self, url: str) -> None:
-        try:
-            from sqlalchemy import create_engine, event
-        except ModuleNotFoundError:
-            raise Invalid("from", f"{url.partition(':')[0]} needs SQLAlchemy and its driver; install them") from None
-        self._engine = create_engine(url, isolation_level="AUTOCOMMIT")
-        if self._engine.dialect.name == "sqlite":
-            event.listen(self._engine, "connect", _set_text_factory)
-
-    def placeholder(self, number: int) -> str:
-        return f":p{number}"
-
-    def execute(self, sql: str, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        from sqlalchemy import text
-
-        named = {f"p{number}": value for number, value in enumerate(values, start=1)}
-        with self._engine.connect() as connection:
-            result = connection.execute(text(sql), named)
-            return [tuple(row) for row in result] if result.returns_rows else ()
-
-    def close(self) -> None:
-        self._engine.dispose()
+    parts = make_url(url)
+    if unknown := sorted(parts.query.keys() - MYSQL_OPTIONS):
+        raise Invalid("from", f"{unknown[0]} is not an option of a MySQL URL; use {' or '.join(MYSQL_OPTIONS)}")
+    options: dict[str, Any] = {
+        "charset": "utf8mb4",
+        "read_timeout": MYSQL_SECONDS,
+        "write_timeout": MYSQL_SECONDS,
+        "ssl_verify_identity": "ssl_ca" in parts.query,
+        **parts.query,
+    }
+    return parts.set(drivername="mysql+pymysql", host=parts.host or "127.0.0.1", query={}), options
