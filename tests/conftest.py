@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import hypothesis
 import pytest
 
 import onejob
@@ -18,6 +19,11 @@ from tests.support.postgres_server import Server, SharedDatabase, StoreClock
 from tests.support.raw_http import engine_line
 from tests.support.seaweedfs import SeaweedServer
 from tests.support.sizes import starts_a_program
+
+# How long an example takes says something about the machine.
+_PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("busy machine", _PATIENT)
+hypothesis.settings.load_profile("busy machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -201,7 +207,7 @@ def server_and_engine(shared_url: str, tmp_path_factory: pytest.TempPathFactory)
 def empty_store(server_and_engine: tuple[str, str]) -> None:
     """Nothing of an earlier test is left."""
     asked = Request(f"{server_and_engine[0]}/api/tenants/default", method="DELETE")
-    with urlopen(asked, timeout=30) as told:
+    with urlopen(asked, timeout=120) as told:
         assert told.status == 200
 
 

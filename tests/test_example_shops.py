@@ -39,14 +39,14 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> Iterat
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def send(port: int, path: str, key: str, body: Any = None) -> tuple[int, Any]:
     """One request; while the server starts, it is sent again."""
     headers = {"Idempotency-Key": f'"{key}"', "X-Customer": "ann", "Content-Type": "application/json"}
     for _ in range(300):
-        connection = HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", port, timeout=120)
         try:
             connection.request("POST", path, "" if body is None else json.dumps(body), headers)
             response = connection.getresponse()
@@ -64,7 +64,7 @@ def test_a_shop_charges_once_and_sends_the_invoice(name: str, postgres: Server) 
     tables, app, worker, payments = SHOPS[name]
     database, port, folder = postgres.database(), free_port(), ROOT / "examples" / name
     environment = os.environ | {"SHOP_DATABASE": database, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder}"}
-    subprocess.run([PYTHON, *tables], cwd=folder, env=environment, check=True, timeout=60)
+    subprocess.run([PYTHON, *tables], cwd=folder, env=environment, check=True, timeout=120)
     server = ["-m", "gunicorn", "--threads", "8", "--bind", f"127.0.0.1:{port}", "--log-level", "critical", app]
     with run(server, folder, environment), ThreadPoolExecutor(8) as pool:
         order = send(port, "/orders", "cart", {"amount": 42})[1]["order"]

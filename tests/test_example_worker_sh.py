@@ -30,7 +30,7 @@ class LossyProxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         count = 0
@@ -41,7 +41,7 @@ class LossyProxy:
                 Thread(target=self._forward, args=(client, count % 3 == 0), daemon=True).start()
 
     def _forward(self, client: socket.socket, lose: bool) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._port), timeout=60) as server:
+        with client, socket.create_connection(("127.0.0.1", self._port), timeout=120) as server:
             data = b""
             while b"\r\n\r\n" not in data:
                 data += client.recv(65_536)
@@ -129,5 +129,5 @@ def test_a_long_command_is_kept_its_lines_are_told_and_a_cancelled_one_is_stoppe
             while not (tmp_path / "begun").exists():
                 assert running.poll() is None
             server.ask("POST", f"/api/jobs/{cancelled}/cancel")
-            assert running.wait(20) == 0
+            assert running.wait(60) == 0
         assert json.loads(server.ask("GET", f"/api/jobs/{cancelled}").content)["job"]["state"] == "cancelled"

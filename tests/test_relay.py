@@ -213,7 +213,7 @@ def test_a_relay_connects_again_to_the_database_of_the_application(postgres_url:
         while source.rows("id") and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stdout.read() == b"1 submitted, 0 failed, 0 left\n"
     source.close()
 

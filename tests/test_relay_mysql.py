@@ -77,7 +77,7 @@ def test_a_relay_on_mysql_that_is_killed_or_loses_its_connection_loses_and_doubl
         while source.rows("id") and time.monotonic() < until:
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stdout.read() == b"1 submitted, 0 failed, 0 left\n"
 
 

@@ -23,7 +23,10 @@ from tests.http.auth_server import SECRET, token
 from tests.support import postgres_server
 from tests.support.raw_http import HttpResponse, KeepAliveClient, Server, request, run_server
 
+REPOSITORY = Path(__file__).parents[2]
+IMPORT_PATH = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
 SERVERS = 2
+PATIENT_SERVER = (sys.executable, "-m", "tests.support.patient_server")
 CONNECTIONS = 64
 SECONDS = 60
 KEYS = 300
@@ -163,13 +166,16 @@ def _body(key: str) -> dict[str, Any]:
 async def run_contention(folder: Path, url: str, seed: int, seconds: float) -> LoadGenerator:
     """Run the load for this long, then verify the store."""
     crowd = LoadGenerator(seed)
-    environ = os.environ | {"IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": "1"}
+    environ = os.environ | {"IDEMPOTENCY_CLEANUP_INTERVAL_SECONDS": "1", "PYTHONPATH": IMPORT_PATH}
     with ExitStack() as stack:
         settings = SETTINGS.format(url=url, secret=SECRET)
-        servers = [stack.enter_context(run_server(folder, settings, environ=environ)) for _ in range(SERVERS)]
+        servers = [
+            stack.enter_context(run_server(folder, settings, environ=environ, command=PATIENT_SERVER))
+            for _ in range(SERVERS)
+        ]
         await crowd.set_limits(servers[0])
         until = asyncio.get_running_loop().time() + seconds
-        async with asyncio.timeout(seconds + 60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(seconds + 300), asyncio.TaskGroup() as group:
             for server in servers:
                 for _ in range(CONNECTIONS):
                     group.create_task(crowd.run_connection(server, until))

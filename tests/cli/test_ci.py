@@ -167,7 +167,7 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     words = [*ONEJOB, "submit", "t", "--key", "k", "--wait", "--wait-for", "1s"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=other) as running:
         os.close(other)
-        assert running.wait(30) == 9
+        assert running.wait(60) == 9
     shown = os.read(main, 65536).decode()
     os.close(main)
     assert "] pending for " in shown

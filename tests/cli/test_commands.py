@@ -217,16 +217,16 @@ def test_a_server_prints_in_json_that_it_is_ready_or_why_not(tmp_path: Path) -> 
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert ready["address"].startswith("http://127.0.0.1:")
     assert (ready["engine"], ready["durability"]) == ("sqlite:///onejob.db", "disk")
     for words in (("--host", "0.0.0.0"), ("--host", "203.0.113.1"), ("--engine", "mysql://x")):
-        ran = subprocess.run([*serve, *words], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+        ran = subprocess.run([*serve, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == 2
         assert json.loads(ran.stdout)["error"]["code"] == "VALIDATION_ERROR"
     (tmp_path / "diary.db").write_bytes(b"dear diary, " * 1000)
     ran = subprocess.run([*serve, "--engine", "sqlite:///diary.db"], cwd=tmp_path, capture_output=True, text=True,
-                         timeout=30, check=False)  # fmt: skip
+                         timeout=120, check=False)  # fmt: skip
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["error"]["code"] == "SERVICE_UNAVAILABLE"
 

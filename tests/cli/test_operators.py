@@ -153,7 +153,7 @@ def test_top_paints_a_live_screen_until_q(tmp_path: Path) -> None:
         assert b"mail" in shown
         os.write(here, b"q")
         assert b"\x1b[?1049l" in read_until(here, b"\x1b[?1049l", 1)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         os.close(here)

@@ -134,7 +134,7 @@ def test_an_interruption_leaves_no_traceback(tmp_path: Path) -> None:
             assert waiting.poll() is None
             time.sleep(0.005)
         waiting.send_signal(signal.SIGINT)
-        _, errors = waiting.communicate(timeout=30)
+        _, errors = waiting.communicate(timeout=120)
     assert (waiting.returncode, errors) == (130, b"")
 
 

@@ -238,7 +238,7 @@ def test_no_attempt_is_made_after_the_window_that_the_caller_stated(tmp_path: Pa
             sent = len(server.requests)
             assert [type(one.error) for one in client.resume()] == [onejob.WindowPassed]
             assert len(server.requests) == sent
-        assert monotonic() - begin < 5
+        assert monotonic() - begin < 25
     with pytest.raises(onejob.Invalid, match="window"):
         onejob.Client(server.url, window=timedelta(0))
 

@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_after_the_request_does_not_change_the_outcome(
     with run_faulty_proxy(server.port, fill_disk) as proxy:
         command = [sys.executable, "-c", SUBMIT, proxy.url, str(path), scope]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=120)
         with onejob.Client(proxy.url, outbox=path) as client:
             (resumed,) = client.resume()
             assert isinstance(resumed.receipt, ReceiptModel)
@@ -129,7 +129,7 @@ def test_a_refusal_that_cannot_be_removed_from_the_outbox_is_ambiguous(
         assert isinstance(raised.value.__cause__, onejob.IdempotencyConflict)
         assert pending(client) == ["k"]
         (locker,) = lockers
-        locker.communicate("unlock", timeout=30)
+        locker.communicate("unlock", timeout=120)
         assert client.resume() == []  # it is removed with the next write
         assert pending(client) == []
 

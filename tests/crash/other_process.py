@@ -32,7 +32,7 @@ def submit_in_other_process(path: Path, *keys: str, end: str = "close", bound: b
     """Submit keys in another process; `bound` applies file permissions even to root."""
     unprivileged = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if bound and not os.getuid() else []
     command = [*unprivileged, sys.executable, "-m", "tests.crash.other_process", end, str(path), *keys]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
     if done.returncode == REFUSED:
         raise OtherProcessFailed(done.stderr.strip())
     assert done.returncode == (-signal.SIGKILL if end == "kill" else 0), done.stderr

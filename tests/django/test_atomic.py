@@ -89,7 +89,7 @@ def test_threads_write_once(shop: Client, serve: Serve) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert answers == [200] * 20
     assert payments() == 1
 

@@ -131,7 +131,7 @@ def test_threads_run_a_view_once(serve: Serve) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(answers) == 20
     assert {(answer.status_code, answer.content) for answer in answers} == {(201, b'{"n": 1}')}
     assert len(runs) == 1

@@ -62,7 +62,7 @@ def run_worker(ledger: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert process.returncode == 0
 
 

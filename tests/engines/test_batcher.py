@@ -371,7 +371,7 @@ async def test_an_engine_that_answers_too_little_leaves_nobody_waiting(
 
     monkeypatch.setattr(engine, "execute", too_little)
     combined = Batcher(engine)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         for failure in await asyncio.gather(
             *(combined.execute([submit(f"k{n}")]) for n in range(3)), return_exceptions=True
         ):

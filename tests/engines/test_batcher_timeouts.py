@@ -133,7 +133,7 @@ async def test_closing_does_not_wait_for_timed_out_commands() -> None:
     engine.give_ups[0](Unknown("it takes too long"))
     with pytest.raises(Unknown):
         await call
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 60)
     engine.release_writes()
     await run_ready_callbacks()
 

@@ -263,7 +263,7 @@ def test_fifty_submissions_of_one_key_from_four_processes_make_one_job(bucket_ur
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
-        answers += process.communicate(timeout=60)[0].split()
+        answers += process.communicate(timeout=120)[0].split()
         assert process.returncode == 0
     assert len(answers) == 50
     assert len(set(answers)) == 1

@@ -417,7 +417,7 @@ async def test_an_ordinary_role_needs_no_more_than_its_tables(postgres: Server) 
     done, _ = await asyncio.wait([barrier], timeout=0.2)
     assert not done
     await owner.close()
-    await asyncio.wait_for(barrier, 10)
+    await asyncio.wait_for(barrier, 60)
     await db.execute("SELECT pg_logical_emit_message(true, 'onejob', '')")
     await engine.aclose()
     await db.execute("DROP OWNED BY service; DROP ROLE service")

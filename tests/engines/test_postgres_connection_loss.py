@@ -189,7 +189,7 @@ async def test_a_server_that_stays_unreachable_is_unavailable_in_time(
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
     proxied.proxy.refuses_connections = True
     proxied.proxy.abort_all()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while any(one._connection and not one._connection.is_closed() for one in proxied.engine._connectors):
             await asyncio.sleep(0.01)
     for command in (submit("new"), LookUpKey(tenant=TENANT, record_id=key_id("first"))):
@@ -348,7 +348,7 @@ async def test_behind_a_batcher_a_timed_out_caller_is_answered_and_closing_ends(
     await blocker.execute("BEGIN; LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
     with pytest.raises(Unknown):
         await batching.execute([submit("sent")])
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(15):
         await batching.aclose()
     await blocker.execute("COMMIT")
     await blocker.close()
@@ -366,7 +366,7 @@ async def test_the_barrier_returns_when_writers_have_ended(proxied: ProxiedEngin
     assert not barrier.done()
     await after.execute(write)  # it began after the barrier, which does not wait for it
     await before.execute("COMMIT")
-    await asyncio.wait_for(barrier, 10)
+    await asyncio.wait_for(barrier, 60)
     await before.close()
     await after.close()
 
@@ -391,7 +391,7 @@ async def hold_write_open(
         patch.setattr(PostgresStore, "_insert_fast", never_applies)
         patch.setattr(PostgresStore, "_change_fast", never_applies)
         call = asyncio.create_task(engine.execute(commands))
-        await asyncio.wait_for(waiting.wait(), 10)
+        await asyncio.wait_for(waiting.wait(), 60)
     try:
         yield
     finally:
@@ -441,7 +441,7 @@ async def test_a_writer_that_has_loaded_its_limits_is_waited_for(
     monkeypatch.setattr(PostgresStore, "_save", held)
     monkeypatch.setattr(ServerClock, "latest_ms", lambda _: None)  # no fast path
     call = asyncio.create_task(proxied.other.execute([submit("new", **quota_ids(), user=USER)]))
-    await asyncio.wait_for(waiting.wait(), 10)
+    await asyncio.wait_for(waiting.wait(), 60)
     assert await is_waiting(proxied.engine.barrier(TENANT))
     assert await is_waiting(proxied.engine.barrier(TENANT, USER))
     release.set()

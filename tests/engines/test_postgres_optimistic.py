@@ -351,12 +351,12 @@ async def test_a_barrier_waits_for_a_change_that_is_being_stored(racing: RacingE
     await racing.db.execute("INSERT INTO attachment VALUES ($1, 0, 0, '')", command.job_id)
     call = asyncio.create_task(racing.first.execute([command]))
     await wait_for_blocked_statement(racing.db)
-    await asyncio.wait_for(racing.second.barrier(OTHER), 10)
+    await asyncio.wait_for(racing.second.barrier(OTHER), 60)
     barrier = asyncio.create_task(racing.second.barrier(TENANT, USER))
     done, _ = await asyncio.wait([barrier], timeout=0.1)
     assert not done
     await racing.db.execute("ROLLBACK")
-    await asyncio.wait_for(barrier, 10)
+    await asyncio.wait_for(barrier, 60)
     (created,) = await call
     assert isinstance(created, Created)
 
@@ -367,7 +367,7 @@ async def test_a_limit_that_is_set_between_load_and_write_counts_the_job(racing:
 
     async def set_first_limit() -> None:
         await expect(racing.second, set_limit(5), UsageFound)
-        await asyncio.wait_for(racing.second.barrier(TENANT, USER), 10)
+        await asyncio.wait_for(racing.second.barrier(TENANT, USER), 60)
 
     created = await racing.execute(submit("new", **quota_ids()), meanwhile=set_first_limit)
     assert isinstance(created, Created)

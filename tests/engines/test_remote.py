@@ -374,7 +374,7 @@ async def test_a_settled_key_is_heard_of() -> None:
         await asyncio.sleep(0.1)
         held = await expect(other, reserve(), KeyHeld)
         await expect(other, settle(held), KeySettled)
-        assert await asyncio.wait_for(heard.get(), 5) == key_id()
+        assert await asyncio.wait_for(heard.get(), 60) == key_id()
 
 
 def open_older_manager(engine: Engine) -> Any:

@@ -251,7 +251,7 @@ async def test_a_store_that_another_program_keeps_locked_is_unavailable_within_s
             results = await asyncio.gather(
                 *(engine.execute([submit("new")]) for engine in engines), return_exceptions=True
             )
-            assert clock.monotonic() - begin < 4  # with a stall of the machine
+            assert clock.monotonic() - begin < 15  # with a stall of the machine
             assert {type(result) for result in results} == {Unavailable}
             assert any("locked by another program" in str(result) for result in results)
         locker.kill()

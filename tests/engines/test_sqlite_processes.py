@@ -341,7 +341,7 @@ def race(path: str) -> list[Any]:
             assert racer.stdin is not None
             racer.stdin.write("go\n")
             racer.stdin.flush()
-        return [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+        return [json.loads(racer.communicate(timeout=120)[0]) for racer in racers]
     finally:
         for racer in racers:
             racer.kill()

@@ -31,7 +31,7 @@ def other_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_failovers_lose_no_answer_and_make_no_second_job(cluster: Cluster, tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, cluster, seed := random.randrange(1 << 32), answers=ANSWERS)
     print("seed", seed)
@@ -39,7 +39,7 @@ async def test_failovers_lose_no_answer_and_make_no_second_job(cluster: Cluster,
     print(dict(campaign.answers.counts))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 async def test_a_promoted_node_is_unavailable_until_it_has_a_standby(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +62,7 @@ async def test_a_promoted_node_is_unavailable_until_it_has_a_standby(
                 await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 async def test_a_promoted_node_without_standby_names_is_refused(other_cluster: Cluster) -> None:
     """Only the primary had the setting: after a promotion, answers would be on one node only."""
     async with onejob.open(other_cluster.url) as queue, serve_app(HttpApp(queue)) as client:

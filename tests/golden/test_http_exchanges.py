@@ -192,11 +192,11 @@ def test_a_worker_that_shows_its_metrics(plain_server: Server, golden: GoldenChe
         found = re.search(r"metrics at http://127\.0\.0\.1:([0-9]+)/", ready)
         assert found
         port = int(found[1])
-        api = Recorder(lambda: socket.create_connection(("127.0.0.1", port), timeout=30))
+        api = Recorder(lambda: socket.create_connection(("127.0.0.1", port), timeout=120))
         record_metrics_server(api, ready)
         record_worker(api, plain_server)
         process.send_signal(signal.SIGTERM)
-        api.note_output(process.stdout.read(), f"exit code {process.wait(30)}")
+        api.note_output(process.stdout.read(), f"exit code {process.wait(60)}")
     golden("http/worker.txt", api.text)
 
 

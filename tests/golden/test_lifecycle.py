@@ -60,7 +60,7 @@ def test_what_a_server_logs_as_json(tmp_path: Path, golden: GoldenCheck) -> None
         api.ask("a failed request", "POST /api/jobs", body={})
         api.close()
         server.process.send_signal(signal.SIGINT)
-        code = server.process.wait(30)
+        code = server.process.wait(60)
     api.note_output(normalise_log(server.log.read_text().replace(str(tmp_path), "<folder>")), f"exit code {code}")
     golden("http/log_json.txt", api.text)
 
@@ -91,7 +91,7 @@ def test_a_server_that_drains(tmp_path: Path, golden: GoldenCheck) -> None:
         for title, pending in begun.items():
             note_end(api, f"the end of {title}", pending)
         api.close()
-        api.note_output(f"exit code {server.process.wait(30)}", normalise_log(server.log.read_text()))
+        api.note_output(f"exit code {server.process.wait(60)}", normalise_log(server.log.read_text()))
     golden("http/drain.txt", api.text)
 
 
@@ -119,7 +119,7 @@ def test_requests_that_outlast_the_drain(tmp_path: Path, golden: GoldenCheck) ->
         for title, pending in begun.items():
             note_end(api, f"the end of {title}", pending)
         api.close()
-        api.note_output(f"exit code {server.process.wait(30)}", normalise_log(server.log.read_text()))
+        api.note_output(f"exit code {server.process.wait(60)}", normalise_log(server.log.read_text()))
     golden("http/drain_timeout.txt", api.text)
 
 
@@ -155,7 +155,7 @@ def test_starts_that_fail(tmp_path: Path, golden: GoldenCheck) -> None:
             )
         }
         for line, process in started.items():
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
             api.note_title(f"onejob {line}")
             api.note_output(out, err, f"exit code {process.returncode}")
     golden("http/failed_starts.txt", api.text.replace(port, "<port>"))
@@ -173,7 +173,7 @@ def test_what_a_manager_prints(tmp_path: Path, golden: GoldenCheck, options: tup
         if options:
             first += "".join(process.stdout.readline() for _ in range(4))
         process.send_signal(signal.SIGTERM)
-        api.note_output(first, process.stdout.read(), process.stderr.read(), f"exit code {process.wait(30)}")
+        api.note_output(first, process.stdout.read(), process.stderr.read(), f"exit code {process.wait(60)}")
     golden(f"http/manager_log{'_json' if options else ''}.txt", api.text)
 
 

@@ -105,7 +105,7 @@ def run_manager(
         port = int(found[1])
 
         def connect() -> socket.socket:
-            connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+            connection = socket.create_connection(("127.0.0.1", port), timeout=120)
             return connection if wrap is None else wrap(connection)
 
         yield Gate(connect)

@@ -92,7 +92,7 @@ class Server:
         return self
 
     def get(self, path: str) -> str:
-        with urlopen(self.url + path, timeout=30) as response:
+        with urlopen(self.url + path, timeout=120) as response:
             return str(response.read().decode())
 
     def terminate(self) -> None:
@@ -100,7 +100,7 @@ class Server:
 
     def stop(self) -> None:
         self.terminate()
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
 
 
 class Servers(NamedTuple):

@@ -98,7 +98,7 @@ async def test_a_worker_runs_a_job(tmp_path: Path, recorder: WalkRecorder) -> No
         with recorder.paused():
             await queue.submit("mail", INPUT, run_at=datetime.now(UTC) + timedelta(seconds=0.1))
             await asyncio.sleep(0.05)
-        await asyncio.wait_for(has_run.wait(), 30)
+        await asyncio.wait_for(has_run.wait(), 60)
         await asyncio.sleep(0.1)
 
     async with onejob.open(f"sqlite:///{tmp_path / 'jobs.db'}", sweep=False) as queue, app.background_worker(queue):
@@ -168,7 +168,7 @@ async def post_job(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, h
     body = json.dumps({"type": "mail", "input": INPUT}).encode()
     lines = ["POST /api/jobs HTTP/1.1", "host: 127.0.0.1", "content-type: application/json", *headers]
     writer.write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode() + body)
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).decode("latin-1").lower()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode("latin-1").lower()
     assert head.split()[1] in ("200", "201", "202"), head
     length = next(line.partition(":")[2] for line in head.splitlines() if line.startswith("content-length"))
     await reader.readexactly(int(length))

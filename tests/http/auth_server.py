@@ -56,7 +56,7 @@ class ServerThread:
         self._ready = Event()
         self._thread = Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(60)
 
     async def _serve(self) -> None:
         async with onejob.open(self._url, key_owner=self._config.key_owner, sweep=False) as ledger:
@@ -71,7 +71,7 @@ class ServerThread:
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def submit(self, credential: str, key: str, body: object = BODY) -> HttpResponse:
@@ -79,7 +79,7 @@ class ServerThread:
 
     def ask(self, method: str, path: str, headers: Headers = (), body: object = None) -> HttpResponse:
         data = b"" if body is None else json.dumps(body).encode()
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.putrequest(method, path)
             for name, value in (*headers, ("Content-Length", str(len(data)))):

@@ -214,7 +214,7 @@ async def test_a_delivery_interrupted_by_a_crash_is_retried_by_another(
         dying = make_sender(queue)
         dying._deliver = _hang  # type: ignore[method-assign]  # as if the process were killed
         task = asyncio.create_task(dying.deliver_ready())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             while (await queue.job(callback_job_of(job_id))).state != "running":
                 await asyncio.sleep(0.01)
         task.cancel()
@@ -403,7 +403,7 @@ async def test_names_that_never_resolve_occupy_only_the_threads_of_their_tenant(
     def hang(host: str, *args: Any, **options: Any) -> Any:
         if host.endswith(".example"):
             looked_up.append(host)
-            released.wait(30)
+            released.wait(60)
             raise OSError("no answer")
         return resolve(host, *args, **options)
 

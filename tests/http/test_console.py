@@ -520,7 +520,7 @@ class FaultyServer:
         self._ready = Event()
         self._thread = Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(60)
 
     async def _serve(self) -> None:
         async with open_ledger(self.engine, clock=SystemClock()) as ledger:
@@ -535,7 +535,7 @@ class FaultyServer:
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 def test_a_dead_store_is_said_and_the_page_recovers_by_itself(browser: Browser) -> None:

@@ -11,7 +11,7 @@ from tests.support.postgres_server import Server
 SECONDS = 8.0
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_contention_for_keys_users_and_sequences_has_no_deadlock_and_no_5xx(
     postgres: Server, tmp_path: Path
 ) -> None:

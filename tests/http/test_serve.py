@@ -38,7 +38,7 @@ class ServeProcess:
         return self.ask("POST", "/api/jobs", data, headers)
 
     def ask(self, method: str, path: str, data: bytes = b"", headers: tuple[tuple[str, str], ...] = ()) -> HttpResponse:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.putrequest(method, path)
             for name, value in (*headers, ("Content-Length", str(len(data)))):
@@ -55,7 +55,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, shared_url: str) -> Iterat
     running = ServeProcess(tmp_path_factory.mktemp("service"), shared_url)
     yield running
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(10) in (0, -signal.SIGTERM)
+    assert running.process.wait(60) in (0, -signal.SIGTERM)
     assert running.process.stdout is not None
     running.process.stdout.close()
 

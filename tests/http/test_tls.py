@@ -55,7 +55,7 @@ def make_files(folder: Path, *, password: bytes = b"") -> Files:
 
 def statuses(server: Server, context: ssl.SSLContext) -> list[int]:
     """The statuses of two requests on one connection."""
-    connection = HTTPSConnection("127.0.0.1", server.port, timeout=30, context=context)
+    connection = HTTPSConnection("127.0.0.1", server.port, timeout=120, context=context)
     found = []
     for _ in range(2):
         connection.request("POST", "/api/jobs", b'{"type": "t"}', {"Idempotency-Key": "k"})

@@ -213,6 +213,6 @@ async def test_a_limit_counts_a_submission_that_commits_while_it_is_set(postgres
             await asyncio.sleep(0.1)
             assert not task.done()
             await writer.execute("COMMIT")
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
         assert (await queue.usage("ann")).used == 1
     await writer.close()

@@ -18,7 +18,7 @@ def new_campaign(engine: str, folder: Path, *, managers: int) -> Campaign:
     return Campaign(engine, folder, SLICE, seed, managers=managers)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_through_deaths_freezes_and_lost_lines_each_key_has_one_job(postgres_url: str, tmp_path: Path) -> None:
     campaign = new_campaign(postgres_url, tmp_path, managers=2)
     async with campaign.fleet.running():
@@ -29,7 +29,7 @@ async def test_through_deaths_freezes_and_lost_lines_each_key_has_one_job(postgr
     assert not campaign.too_slow
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 async def test_any_one_reply_may_be_lost_after_the_commit(tmp_path: Path) -> None:
     campaign = new_campaign(f"sqlite:///{tmp_path}/onejob.db", tmp_path, managers=1)
     async with campaign.fleet.running():

@@ -285,7 +285,7 @@ async def test_other_bytes_are_refused_and_the_connection_closed(data: bytes) ->
     async with running_manager(MemoryEngine()) as url, opened(url) as engine:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(data)
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), 60)
         assert not answer.startswith(b"HTTP/1.1 200")
         writer.close()
         await expect(engine, submit(), Created)

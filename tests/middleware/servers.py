@@ -51,7 +51,7 @@ class Server:
     def kill(self) -> None:
         """Kill the server with its worker processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
 
     async def send_request(
         self, path: str, key: str | None = "", body: bytes = b"{}", *, method: str = "POST", **headers: str
@@ -115,7 +115,7 @@ def run_server(folder: Path, store: str, app: str = "asgi", *arguments: str, **e
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)

@@ -30,7 +30,7 @@ async def test_a_handler_that_lost_its_lease_does_not_send_its_response(
         raise onejob.LeaseLost("taken over")
 
     monkeypatch.setattr(onejob.Ledger, "renew", raise_lease_lost)
-    sent = await asyncio.wait_for(door.ask(door.wrap(handler, lease=timedelta(seconds=3))), 10)
+    sent = await asyncio.wait_for(door.ask(door.wrap(handler, lease=timedelta(seconds=3))), 60)
     assert sent[0]["status"] == 503
     assert handler.runs == 1
 

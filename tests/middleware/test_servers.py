@@ -243,7 +243,7 @@ async def test_different_keys_do_not_wait_for_each_other(server: Server) -> None
     loop = asyncio.get_running_loop()
     before = loop.time()
     await asyncio.gather(*(server.ask("/slow", f"apart-{n}") for n in range(30)))
-    assert loop.time() - before < 6
+    assert loop.time() - before < 15
 
 
 async def test_of_several_processes_on_a_store_in_memory_only_one_runs_requests(tmp_path: Path, app: str) -> None:

@@ -164,7 +164,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_for_its_key_leaves_it_free(
             ask(wrap(app, ledger))
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert released.wait(10)
+    assert released.wait(60)
     monkeypatch.undo()
     assert app.runs == 0
     assert ask(wrap(app, ledger))[0]["status"] == 200

@@ -10,8 +10,8 @@ from tests.support.raw_http import BODY, Server, run_server
 HEAD_SECONDS = 0.8
 BODY_SECONDS = 1.0
 IDLE_SECONDS = 1.2
-# A timeout is noticed a little late, on a busy machine a little more.
-SLACK_SECONDS = 4.0
+# A timeout is noticed a little late, and on a busy machine much later. What waits for it ends as soon as it comes.
+SLACK_SECONDS = 20.0
 POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\n"
 DATA = json.dumps(BODY).encode()
 

@@ -44,7 +44,7 @@ class EventStream:
 
     async def __anext__(self) -> ServerSentEvent:
         if not self._events:
-            size = int(await asyncio.wait_for(self._reader.readline(), 10), 16)
+            size = int(await asyncio.wait_for(self._reader.readline(), 60), 16)
             if not size:
                 raise StopAsyncIteration
             text = (await self._reader.readexactly(size + 2))[:-2].decode()
@@ -79,7 +79,7 @@ class Client:
         headers = (*headers, b"connection: close", b"content-length: %d" % len(body))
         watching = await self.open_stream(target, *headers, method=method, body=body)
         try:
-            data = await asyncio.wait_for(watching._reader.read(), 30)
+            data = await asyncio.wait_for(watching._reader.read(), 60)
         finally:
             watching.disconnect()
         return HttpResponse(watching.status, watching.headers, json.loads(data) if data else None)
@@ -99,7 +99,7 @@ class Client:
         lines = [b"%b %b HTTP/1.1" % (method.encode(), where), b"host: 127.0.0.1", *headers]
         writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         watching = EventStream(reader, writer)
-        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).decode("latin-1").splitlines()
+        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode("latin-1").splitlines()
         watching.status = int(head[0].split()[1])
         watching.headers = {
             name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-1])

@@ -59,7 +59,7 @@ def run_service(folder: Path, *words: str) -> Iterator[str]:
         yield found[1]
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
 
 
@@ -78,7 +78,7 @@ class ScriptedServer:
     def close(self) -> None:
         with suppress(OSError):  # it may be closed already, when every answer was given
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         with self._listener, suppress(OSError):

@@ -48,7 +48,7 @@ class RoleProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         self._close_output()
 
     def freeze(self) -> None:
@@ -61,7 +61,7 @@ class RoleProcess:
         if self._process.poll() is None:
             self.wake()
             self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(30)
+        code = self._process.wait(60)
         self._close_output()
         return code
 

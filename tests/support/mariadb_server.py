@@ -70,7 +70,7 @@ class MariadbServer:
     def stop(self) -> None:
         if (process := getattr(self, "_process", None)) is not None:
             process.send_signal(signal.SIGKILL)
-            process.wait(30)
+            process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _install(self) -> None:

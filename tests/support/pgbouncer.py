@@ -62,7 +62,7 @@ class Pooler:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)  # stops at once, unlike SIGINT
-        self._process.wait(30)
+        self._process.wait(60)
 
     def _wait_for_start(self) -> None:
         for _ in range(_START_TRIES):

@@ -85,7 +85,7 @@ class Server:
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(60)
             self.process = None
 
     def remove(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 ONEJOB = [sys.executable, "-m", "onejob.cli"]
 BODY = {"type": "charge", "input": {"amount": 42}}
-STOP_SECONDS = 30
+STOP_SECONDS = 120
 
 
 class HttpResponse(NamedTuple):
@@ -112,8 +112,10 @@ def engine_line(url: str) -> str:
 
 
 @contextmanager
-def run_server(folder: Path, settings: str = "", *, environ: dict[str, str] | None = None) -> Iterator[Server]:
-    server = Server(folder, settings, environ=environ)
+def run_server(
+    folder: Path, settings: str = "", *, environ: dict[str, str] | None = None, command: Sequence[str] = ONEJOB
+) -> Iterator[Server]:
+    server = Server(folder, settings, environ=environ, command=command)
     try:
         yield server
     finally:

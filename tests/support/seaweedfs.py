@@ -37,7 +37,7 @@ class SeaweedServer:
             if self._is_ready(process):
                 return
             process.kill()
-            process.wait(30)
+            process.wait(60)
         raise AssertionError(f"the S3 server does not start:\n{(self.folder / 'log').read_text()[-3000:]}")
 
     def _begin(self) -> "subprocess.Popen[bytes]":
@@ -79,9 +79,9 @@ class SeaweedServer:
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait(30)
+            self.process.wait(60)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _ask(self, method: str, path: str, data: bytes | None = None) -> None:
-        with urlopen(Request(self.endpoint + path, method=method, data=data), timeout=5) as answer:
+        with urlopen(Request(self.endpoint + path, method=method, data=data), timeout=30) as answer:
             answer.read()

@@ -30,7 +30,7 @@ class ServeProcess:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> HttpResponse:
         data = b"" if body is None else json.dumps(body).encode()
         given = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, data, given)
             response = connection.getresponse()
@@ -58,4 +58,4 @@ def run_serve_process(folder: Path, *options: str) -> Iterator[ServeProcess]:
             yield ServeProcess(int(found[1]))
         finally:
             running.send_signal(signal.SIGTERM)
-            running.wait(30)
+            running.wait(60)

@@ -61,7 +61,7 @@ class Race:
         for key in self.shuffled_keys():
             if int(key.rpartition("-")[2]) % 2:
                 body = {"type": "charge", "input": {"of": key}}
-                answer = await client.post("/api/jobs", json=body, headers={"Idempotency-Key": key}, timeout=30)
+                answer = await client.post("/api/jobs", json=body, headers={"Idempotency-Key": key}, timeout=120)
                 assert answer.status_code == 202, answer.text
                 self.committed[key].append(answer.json()["job"]["id"])
 

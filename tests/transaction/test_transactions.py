@@ -211,7 +211,7 @@ async def test_a_key_in_an_open_transaction_harms_nobody_else(
             began = loop.time()
             with pytest.raises((SubmissionInProgress, Unavailable)) as raised:
                 await queue.submit("a", 1, idempotency_key="held")
-            assert loop.time() - began < 8
+            assert loop.time() - began < 25
             assert raised.value.retryable
             errors.append(raised.value)
         return errors
@@ -236,7 +236,7 @@ async def test_a_limit_waits_for_open_transactions_of_its_user_and_for_no_other(
     await plain_door.call("submit", "a", 1, idempotency_key="mine")
     plain_door.commands = other_commands = InTransaction(user="second").asyncpg(plain_door.connection)  # type: ignore[attr-defined]
     assert (await other_commands.submit("a", 1, idempotency_key="second")).outcome == "created"
-    await asyncio.wait_for(queue.set_quota("other", Limits(max_concurrent=3)), 5)
+    await asyncio.wait_for(queue.set_quota("other", Limits(max_concurrent=3)), 60)
     mine = asyncio.create_task(queue.set_quota("local", Limits(max_concurrent=3)))
     second = asyncio.create_task(queue.set_quota("second", Limits(max_concurrent=3)))
     await asyncio.sleep(0.3)
@@ -478,7 +478,7 @@ async def test_no_limit_waits_for_a_transaction_that_only_settles_a_key(plain_do
     held = await queue.check_or_reserve("a", 1, idempotency_key="held", job=False)
     await plain_door.begin()
     await plain_door.call("settle", held, b"")
-    await asyncio.wait_for(queue.set_quota("local", Limits(max_concurrent=3)), 5)
+    await asyncio.wait_for(queue.set_quota("local", Limits(max_concurrent=3)), 60)
     await plain_door.commit()
 
 

@@ -73,4 +73,4 @@ def test_the_finish_of_a_zombie_is_refused(url: str) -> None:
             assert "{'refused': 1}" in zombie.stdout.readline()
             assert queue.finish(attempt, "the living").state == "success"
             assert queue.result(made.job_id) == "the living"
-            assert zombie.wait(10) == 0
+            assert zombie.wait(60) == 0

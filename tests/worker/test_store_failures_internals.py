@@ -155,7 +155,7 @@ async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_l
     async with app.background_worker(faulty_ledger.queue, lease=LEASE):
         await begun.wait()
         faulty_ledger.before = fail_extends
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await stopped.wait()
         await asyncio.sleep(LEASE.total_seconds())
         await faulty_ledger.queue.sweep()

@@ -121,14 +121,14 @@ class BlockableThreadHook:
     def __call__(self, preparation: Preparation) -> None:
         self.preparations.append(preparation)
         self.started.set()
-        assert self.proceed.wait(30)
+        assert self.proceed.wait(60)
 
 
 def start_submission(service: CloudService, key: str | None = "k", **members: Any) -> "asyncio.Task[CloudReply]":
     return asyncio.create_task(service.submit(key, **members))
 
 
-async def wait_until(happened: Any, seconds: float = 20.0) -> None:
+async def wait_until(happened: Any, seconds: float = 120.0) -> None:
     async with asyncio.timeout(seconds):
         while not happened():
             await asyncio.sleep(0.005)

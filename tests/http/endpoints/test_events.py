@@ -39,7 +39,7 @@ async def open_events(client: Client, job_id: str, *headers: bytes, query: str =
 
 
 async def wait_until_unwatched(watcher: JobWatcher) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while watcher.watcher_count or watcher._task is not None:
             await asyncio.sleep(0.01)
 
@@ -166,7 +166,7 @@ async def test_a_client_that_disconnects_frees_its_watcher(queue: onejob.Ledger,
     assert queue.job_watcher.watcher_count == 20
     for answer in answers[1:]:
         answer.disconnect()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while queue.job_watcher.watcher_count > 1:
             await asyncio.sleep(0.01)
     assert queue.job_watcher._task is not None

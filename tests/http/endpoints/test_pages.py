@@ -107,7 +107,7 @@ def test_the_docs_list_every_operation_and_open_the_one_that_is_linked(service: 
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=4000"]
     address = f"{service.base_url}/docs#postApiJobs"
     command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path}", "--dump-dom", address]
-    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90).stdout
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     described = service.get("/openapi.json").json["paths"]
     for path, methods in described.items():
         for method, operation in methods.items():

@@ -16,7 +16,8 @@ from tests.support.raw_http import Server, run_server
 
 from .cloud_service import CONFIG, PATH, set_limits, wait_until
 
-LEASE = 2.5  # outlasts a stall of the machine of 1.5 s, also right before a renewal
+LEASE = 2.5  # is waited for
+LONG_LEASE = 12.0  # outlasts a stall of the machine of 8 s, also right before a renewal
 SETTINGS = """
 drain_seconds_max = 2
 
@@ -69,12 +70,12 @@ class ServersOnOneStore:
         self.folder = folder
         self._url = url
         self._stack = stack
-        self._environ = {**os.environ, "IDEMPOTENCY_PENDING_TTL_SECONDS": str(LEASE)}
         (folder / "uploads.py").write_text(UPLOADS)
 
-    def server(self) -> Server:
+    def server(self, lease: float = LEASE) -> Server:
+        environ = {**os.environ, "IDEMPOTENCY_PENDING_TTL_SECONDS": str(lease)}
         return self._stack.enter_context(
-            run_server(self.folder, f'engine = "{self._url}"\n{SETTINGS}', environ=self._environ)
+            run_server(self.folder, f'engine = "{self._url}"\n{SETTINGS}', environ=environ)
         )
 
     def started_hooks(self) -> list[tuple[int, str, int]]:
@@ -127,7 +128,7 @@ async def test_the_key_of_a_killed_server_is_taken_over_with_the_same_job(
     with pytest.raises(IndexError):  # the connection was closed without a response
         await lost
     (_, job_id, _), *_ = servers_on_one_store.started_hooks()
-    server = servers_on_one_store.server()
+    server = servers_on_one_store.server(LONG_LEASE)
     servers_on_one_store.release_hooks()
     # A dead holder is noticed only when its lease ends: the response comes then.
     reply = ask(server)
@@ -137,13 +138,13 @@ async def test_the_key_of_a_killed_server_is_taken_over_with_the_same_job(
 
 
 async def test_two_servers_and_twenty_callers_prepare_one_key_once(servers_on_one_store: ServersOnOneStore) -> None:
-    servers = [servers_on_one_store.server(), servers_on_one_store.server()]
+    servers = [servers_on_one_store.server(LONG_LEASE), servers_on_one_store.server(LONG_LEASE)]
     tasks = [start_asking(servers[n % 2]) for n in range(20)]
     await wait_until(lambda: sum(task.done() for task in tasks) == 19)
     assert {(one.result()["status"], one.result()["idempotent_hit"]) for one in tasks if one.done()} == {
         ("uploading", True)
     }
-    await asyncio.sleep(1.5 * LEASE)  # the holder renews
+    await asyncio.sleep(LONG_LEASE + 1)  # the holder renews
     servers_on_one_store.release_hooks()
     reply = await asyncio.gather(*tasks)
     ((_, job_id, token),) = servers_on_one_store.started_hooks()
@@ -155,7 +156,7 @@ async def test_two_servers_and_twenty_callers_prepare_one_key_once(servers_on_on
 async def test_a_server_that_was_suspended_beyond_its_lease_settles_nothing(
     servers_on_one_store: ServersOnOneStore,
 ) -> None:
-    sleeper, other = servers_on_one_store.server(), servers_on_one_store.server()
+    sleeper, other = servers_on_one_store.server(), servers_on_one_store.server(LONG_LEASE)
     first = start_asking(sleeper)
     await wait_until(servers_on_one_store.started_hooks)
     sleeper.process.send_signal(signal.SIGSTOP)
@@ -173,13 +174,13 @@ async def test_a_server_that_was_suspended_beyond_its_lease_settles_nothing(
 
 
 async def test_a_server_that_is_stopped_frees_key_and_slot(servers_on_one_store: ServersOnOneStore) -> None:
-    server = servers_on_one_store.server()
+    server = servers_on_one_store.server(LONG_LEASE)
     await servers_on_one_store.set_limit(1)
     first = start_asking(server)
     await wait_until(servers_on_one_store.started_hooks)
     begin = time.monotonic()
     assert await asyncio.to_thread(server.stop) == 0
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
     reply = await first
     assert not reply["success"]
     assert "shutting down" in reply["error"]
@@ -199,15 +200,15 @@ async def test_a_hook_that_ignores_cancellation_does_not_keep_a_server_from_stop
     await wait_until(servers_on_one_store.started_hooks)
     begin = time.monotonic()
     assert await asyncio.to_thread(server.stop) == 0
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60
     assert "shutting down" in (await first)["error"]
 
 
 async def test_fifty_racers_for_five_slots_over_three_servers(servers_on_one_store: ServersOnOneStore) -> None:
-    servers = [servers_on_one_store.server() for _ in range(3)]
+    servers = [servers_on_one_store.server(LONG_LEASE) for _ in range(3)]
     await servers_on_one_store.set_limit(5)
     tasks = [start_asking(servers[n % 3], f"k{n}") for n in range(50)]
-    await wait_until(lambda: sum(task.done() for task in tasks) == 45, 60)
+    await wait_until(lambda: sum(task.done() for task in tasks) == 45)
     servers_on_one_store.release_hooks()
     reply = await asyncio.gather(*tasks)
     assert sum(one["success"] for one in reply) == 5

@@ -145,7 +145,7 @@ async def test_requests_waiting_for_a_holder_end_when_the_server_stops(durable_u
         waiting = start_submission(service)
         await asyncio.sleep(0.05)
         await service.app.preparations.shut_down(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             assert "shutting down" in str((await waiting).error)
 
 

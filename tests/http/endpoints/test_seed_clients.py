@@ -86,7 +86,7 @@ class LossyProxy:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         while True:
@@ -271,7 +271,7 @@ def run_shell(text: str, *arguments: str, **variables: str) -> "subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 

@@ -95,7 +95,7 @@ class SequencedClient:
         self._open = False
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_no_number_is_lost_or_executed_twice_when_servers_are_killed(tmp_path: Path, settings: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 32))
     print("seed", seed)

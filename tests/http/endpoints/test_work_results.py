@@ -93,7 +93,7 @@ async def test_a_watcher_sees_the_start_of_an_attempt(queue: onejob.Ledger, clie
     assert (await client.ask("POST", f"/api/jobs/{job_id}/extend", spread)).status == 200
     watching = await client.open_stream(f"/api/jobs/{job_id}/events")
     received = {}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while "progress" not in received:
             frame = await anext(watching)
             received[frame.event] = frame.data
@@ -108,11 +108,11 @@ async def test_the_end_of_a_job_can_be_waited_for(queue: onejob.Ledger, client: 
     assert (await client.get(f"{path}?wait=0.05")).body["job"]["state"] == "pending"
     claimed = await claim_and_start(client)
     waiting = [asyncio.create_task(client.get(f"{path}?wait=20")) for _ in range(5)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while queue.job_watcher.watcher_count != 5:
             await asyncio.sleep(0.01)
     await post_verb(client, claimed, "finish", result=1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         answers = await asyncio.gather(*waiting)
     assert {answer.body["job"]["state"] for answer in answers} == {"success"}
     assert queue.job_watcher.watcher_count == 0
@@ -127,9 +127,9 @@ async def test_a_request_that_waits_for_an_end_is_answered_when_the_server_stops
 ) -> None:
     job_id = (await queue.submit("t")).job_id
     waiting = asyncio.create_task(client.get(f"/api/jobs/{job_id}?wait=30"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while not queue.job_watcher.watcher_count:
             await asyncio.sleep(0.01)
     queue._runtime.release_waiters()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         assert (await waiting).body["job"]["state"] == "pending"

@@ -35,7 +35,7 @@ async def claim_and_start(client: Client, **more: Any) -> dict[str, Any]:
 
 
 async def wait_for_waiters(waiters: Waiters, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while waiters.count != count:
             await asyncio.sleep(0.01)
 
