@@ -255,7 +255,7 @@ def disable(path: str, engine: PostgresEngine) -> None:
 def forget_facts(engine: PostgresEngine) -> None:
     """From now on the engine loads what it has stored before."""
     for one in _stores(engine):
-        one._memory.note_connection(lambda: None)  # one that it does not know
+        one._fact_cache.note_connection(lambda: None)  # one that it does not know
 
 
 def forbid_locks(engine: PostgresEngine) -> None:

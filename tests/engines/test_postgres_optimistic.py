@@ -264,7 +264,7 @@ async def test_without_its_check_a_race_goes_wrong(
 async def test_another_connection_may_be_to_another_server(racing: RacingEngines) -> None:
     """After a failover a row may have the version and the xmin of one that was lost, so all is loaded again."""
     held = await expect(racing.first, reserve(job_id=b"", lease_ms=LONG_MS), KeyHeld)
-    memory = racing.writers()[0]._memory
+    memory = racing.writers()[0]._fact_cache
     settling = settle(held)
     assert memory.recall([settling.footprint]) is not None
     for one in racing.writers():
@@ -276,7 +276,7 @@ async def test_another_connection_may_be_to_another_server(racing: RacingEngines
 
 async def test_a_ready_job_that_a_scan_has_found_is_claimed_without_a_load(racing: RacingEngines) -> None:
     """Where others were faster, the claim is refused truthfully, and the next scans are not remembered for a while."""
-    memory = racing.writers()[0]._memory
+    memory = racing.writers()[0]._fact_cache
     commands = [submit(f"k{n}", ttl_ms=LONG_MS) for n in range(3)]
     await racing.second.execute(commands)
     await expect(racing.first, submit("own", ttl_ms=LONG_MS), Created)  # it has a connection now
@@ -317,7 +317,7 @@ async def test_batches_of_all_sizes_need_few_statements(racing: RacingEngines) -
 
 
 async def test_what_is_remembered_is_bounded(racing: RacingEngines, store_clock: StoreClock) -> None:
-    memory = racing.writers()[0]._memory
+    memory = racing.writers()[0]._fact_cache
     await expect(racing.first, submit("first"), Created)
     holds = [reserve(f"k{n}", job_id=b"", lease_ms=LONG_MS) for n in range(fact_cache.REMEMBERED_MAX + 1)]
     held = await racing.first.execute(holds)

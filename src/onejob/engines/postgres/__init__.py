@@ -79,9 +79,9 @@ class PostgresEngine(EngineBase):
         self._ledger = LedgerIdentity()
         lanes = WRITE_LANES + UPDATE_LANES + 1
         self._connectors = [Connector(url, clock.monotonic, self._ledger) for _ in range(lanes)]
-        contended, self._memory = ExpiringIds(CONTENDED_SECONDS), FactCache(clock.monotonic)
+        contended, self._fact_cache = ExpiringIds(CONTENDED_SECONDS), FactCache(clock.monotonic)
         stores = [
-            PostgresStore(connector, self._statements, url.durability, contended, self._memory)
+            PostgresStore(connector, self._statements, url.durability, contended, self._fact_cache)
             for connector in self._connectors
         ]
         self._idle_readers: asyncio.LifoQueue[PostgresStore] = asyncio.LifoQueue()
@@ -228,7 +228,7 @@ class PostgresEngine(EngineBase):
         if not isinstance(query, ListReadyJobs):
             return queries.build_page(query, rows, plan)
         page = queries.build_page(query, [row[:-1] for row in rows], plan)
-        self._memory.remember_ready(zip(page.items, [row[-1] for row in rows], strict=False))
+        self._fact_cache.remember_ready(zip(page.items, [row[-1] for row in rows], strict=False))
         return page
 
     async def _plan_scan(self, store: PostgresStore, query: Query[Any], call: CallState) -> ScanPlan:

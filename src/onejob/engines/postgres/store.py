@@ -45,77 +45,6 @@ RECENT_IDS_MAX = 1000
 _SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ"
 
 
-class CallState:
-    """How far one call has come. After a timeout it starts no commit."""
-
-    def __init__(self) -> None:
-        self.committing = False  # the commit is sent and not yet confirmed
-        self.has_committed = False  # at least a part is committed
-        self.timed_out = False
-
-    def raise_if_timed_out(self) -> None:
-        if self.timed_out:
-            raise Unavailable("the caller has timed out: nothing was done; retry")
-
-    def begin_commit(self) -> None:
-        self.raise_if_timed_out()
-        self.committing = True
-
-
-class ExpiringIds:
-    """Fact ids that are kept for a few seconds: facts found locked, or contended."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._until: dict[bytes, float] = {}
-
-    def remember(self, ids: Iterable[bytes]) -> None:
-        until = asyncio.get_running_loop().time() + self._seconds
-        self._until.update((id, until) for id in ids)
-        while len(self._until) > RECENT_IDS_MAX:
-            del self._until[next(iter(self._until))]
-
-    def forget(self, ids: Iterable[bytes]) -> None:
-        for id in ids:
-            self._until.pop(id, None)
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
-
-    def has_any(self, ids: Iterable[bytes]) -> bool:
-        return not self._until.keys().isdisjoint(ids)
-
-    def drop_old(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self.forget([id for id, until in self._until.items() if until < now])
-
-
-async def load_batch(
-    connection: Any,
-    clock: ServerClock,
-    statements: Statements,
-    footprints: Sequence[Footprint],
-    *,
-    locking: bool = False,
-    exclusive: bool = False,
-) -> LoadedBatch:
-    loading = load_steps(statements, footprints, locking=locking, exclusive=exclusive)
-    try:
-        statement = next(loading)
-        while True:
-            sent_at = clock.monotonic()
-            try:
-                rows = await connection.fetch(statement.sql, *statement.values)
-            except asyncpg.LockNotAvailableError as error:
-                error.locked_ids = statement.values[0]
-                raise
-            clock.observe(rows[-1][0], sent_at)
-            statement = loading.send(rows)
-    except StopIteration as done:
-        loaded: LoadedBatch = done.value
-        return loaded
-
-
 class PostgresStore:
     """Used by one batch at a time. All stores of an engine share what they remember and what they know to be contended."""
 
@@ -124,11 +53,11 @@ class PostgresStore:
         connector: Connector,
         statements: Statements,
         declared: Durability | None,
-        contended: ExpiringIds,
-        memory: FactCache,
+        contended: "ExpiringIds",
+        facts: FactCache,
     ) -> None:
         self.connector = connector
-        self._memory = memory
+        self._fact_cache = facts
         self._contended = contended
         self._clashed: dict[bytes, int] = {}  # versions of the facts of a batch that met another one
         self._statements = statements
@@ -136,9 +65,9 @@ class PostgresStore:
         self._fast_path_pause = 0
 
     async def write(
-        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: "CallState"
     ) -> list[AnyReply]:
-        self._memory.note_connection(connection)
+        self._fact_cache.note_connection(connection)
         replies = await self._insert_fast(connection, commands, footprints, call)
         if replies is None:
             replies = await self._change_fast(connection, commands, footprints, call)
@@ -151,7 +80,7 @@ class PostgresStore:
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        call: CallState,
+        call: "CallState",
         *,
         lock_timeout_ms: int = 0,
     ) -> list[AnyReply]:
@@ -170,7 +99,7 @@ class PostgresStore:
         raise Unavailable("other transactions keep changing the same facts: nothing was done; retry")
 
     async def read(
-        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: "CallState"
     ) -> list[AnyReply]:
         """Decide commands that change nothing on one snapshot."""
         if self._is_one_statement(footprints):
@@ -211,7 +140,7 @@ class PostgresStore:
             await self._roll_back(connection)
 
     async def _insert_fast(
-        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: "CallState"
     ) -> list[AnyReply] | None:
         """Insert a batch in one statement that commits by itself; None if that does not apply or a fact exists.
 
@@ -227,25 +156,16 @@ class PostgresStore:
         if decided is None:
             return None
         sql, values = self._build_insert(decided)
-        sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
-        call.begin_commit()
         try:
-            clock, standbys, xmin = await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values))
-        except asyncpg.PostgresError as error:
-            if is_outcome_unknown(error) or not is_optimistic_failure(error):
-                raise
-            call.committing = False
-            self._fast_path_pause = 0 if sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD else FAST_PATH_PAUSE_BATCHES
+            await self._execute_autocommit(connection, sql, (now, STAMP_LAG_MS_MAX, *values), decided.changes, call)
+        except _Overtaken as error:
+            self._fast_path_pause = 0 if error.came_too_late else FAST_PATH_PAUSE_BATCHES
             self.connector.clock.forget()
             return None
-        call.committing, call.has_committed = False, True
-        self.connector.clock.observe(clock, sent_at)
-        self._raise_if_outcome_unknown(warnings, standbys)
-        self._memory.remember_stored(decided.changes, xmin)
         return decided.replies
 
     async def _change_fast(
-        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: "CallState"
     ) -> list[AnyReply] | None:
         """Load without locks, decide, then verify and store in one statement; None if that does not apply or a fact changed.
 
@@ -305,7 +225,7 @@ class PostgresStore:
         return latest if latest - read_at > STAMP_LAG_MS_MAX // 4 else read_at
 
     async def _change_remembered(
-        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: CallState
+        self, connection: Any, commands: Sequence[Command[Any]], footprints: Sequence[Footprint], call: "CallState"
     ) -> list[AnyReply] | None:
         """The same without the load, for facts that this process has stored last; None if that does not apply.
 
@@ -313,7 +233,7 @@ class PostgresStore:
         nothing is loaded.
         """
         now = self.connector.clock.latest_ms()
-        snapshot = None if now is None else self._memory.recall(footprints)
+        snapshot = None if now is None else self._fact_cache.recall(footprints)
         if now is None or snapshot is None:
             return None
         snapshot.decided_at = now
@@ -323,7 +243,7 @@ class PostgresStore:
             return None
         if await self._store_verified(connection, footprints, snapshot, changes, call):
             return replies
-        self._memory.forget(snapshot.versions())
+        self._fact_cache.forget(snapshot.versions())
         return None
 
     async def _store_verified(
@@ -332,23 +252,14 @@ class PostgresStore:
         footprints: Sequence[Footprint],
         snapshot: LoadedSnapshot,
         changes: Changes,
-        call: CallState,
+        call: "CallState",
     ) -> bool:
         """False if nothing was stored because another transaction was faster."""
-        statement = change_statement(self._statements, footprints, snapshot, changes)
-        sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
-        call.begin_commit()
+        sql, values = change_statement(self._statements, footprints, snapshot, changes)
         try:
-            clock, standbys, xmin = await self._execute_autocommit(connection, statement.sql, statement.values)
-        except asyncpg.PostgresError as error:
-            if is_outcome_unknown(error) or not is_optimistic_failure(error):
-                raise
-            call.committing = False
+            await self._execute_autocommit(connection, sql, values, changes, call)
+        except _Overtaken:
             return False
-        call.committing, call.has_committed = False, True
-        self.connector.clock.observe(clock, sent_at)
-        self._raise_if_outcome_unknown(warnings, standbys)
-        self._memory.remember_stored(changes, xmin)
         return True
 
     def _is_contended(self, footprints: Sequence[Footprint]) -> bool:
@@ -383,25 +294,39 @@ class PostgresStore:
         sql = self._statements.inserts_sql(parts, tuple(absent), row_counts, has_preconditions=bool(preconditions))
         return sql, (*absent.values(), *preconditions, *values)
 
-    async def _execute_autocommit(self, connection: Any, sql: str, values: Sequence[Any]) -> tuple[float, str, int]:
-        if not self.connector.pooled:
-            (row,) = await connection.fetch(sql, *values)
-            return row[0], row[1], row[2]
-        # Without a prepared statement, parse and execute are two steps, and both must reach the same server.
-        await connection.execute(self.connector.begin_sql())
+    async def _execute_autocommit(
+        self, connection: Any, sql: str, values: Sequence[Any], changes: Changes, call: "CallState"
+    ) -> None:
+        """Execute a statement that stores these changes and commits; raises `_Overtaken` if it stored nothing."""
+        sent_at, warnings = self.connector.clock.monotonic(), self.connector.warning_count
+        call.begin_commit()
         try:
+            if self.connector.pooled:
+                # Without a prepared statement, parse and execute are two steps, and both must reach the same server.
+                await connection.execute(self.connector.begin_sql())
             (row,) = await connection.fetch(sql, *values)
-            await connection.execute("COMMIT")
-            return row[0], row[1], row[2]
+            if self.connector.pooled:
+                await connection.execute("COMMIT")
+        except asyncpg.PostgresError as error:
+            if is_outcome_unknown(error) or not is_optimistic_failure(error):
+                raise
+            call.committing = False
+            raise _Overtaken(came_too_late=sqlstate_of(error) == SQLSTATE_STAMP_TOO_OLD) from error
         finally:
-            await self._roll_back(connection)
+            if self.connector.pooled:
+                await self._roll_back(connection)
+        call.committing, call.has_committed = False, True
+        clock, standbys, xmin, *_ = row
+        self.connector.clock.observe(clock, sent_at)
+        self._raise_if_outcome_unknown(warnings, standbys)
+        self._fact_cache.remember_stored(changes, xmin)
 
     async def _execute_locked(
         self,
         connection: Any,
         commands: Sequence[Command[Any]],
         footprints: Sequence[Footprint],
-        call: CallState,
+        call: "CallState",
         *,
         exclusive: bool,
         lock_timeout_ms: int,
@@ -420,7 +345,7 @@ class PostgresStore:
                 raise WriteConflict("a policy to write is only share-locked")
             await self._save(connection, changes, loaded)
             if changes:
-                self._memory.forget_stored(changes)
+                self._fact_cache.forget_stored(changes)
                 await self._commit(connection, call)
             elif self._must_wait_for_standby(loaded.standbys):
                 await self._wait_for_standby(connection, call)
@@ -435,12 +360,12 @@ class PostgresStore:
             while True:
                 statement = saving.send(await connection.fetch(statement.sql, *statement.values))
 
-    async def _wait_for_standby(self, connection: Any, call: CallState) -> None:
+    async def _wait_for_standby(self, connection: Any, call: "CallState") -> None:
         """Commit a WAL message after the rows that were read, which may be on no standby yet."""
         await connection.execute(EMIT_WAL_MESSAGE)
         await self._commit(connection, call)
 
-    async def _commit(self, connection: Any, call: CallState) -> None:
+    async def _commit(self, connection: Any, call: "CallState") -> None:
         warnings = self.connector.warning_count
         call.begin_commit()
         tag = await connection.execute("COMMIT")
@@ -474,6 +399,85 @@ class PostgresStore:
         if standbys == "" and self._declared_durability is Durability.QUORUM:
             self.connector.terminate()
             raise Unknown(f"{self.connector.display_url} no longer waits for a standby; retry it")
+
+
+class CallState:
+    """How far one call has come. After a timeout it starts no commit."""
+
+    def __init__(self) -> None:
+        self.committing = False  # the commit is sent and not yet confirmed
+        self.has_committed = False  # at least a part is committed
+        self.timed_out = False
+
+    def raise_if_timed_out(self) -> None:
+        if self.timed_out:
+            raise Unavailable("the caller has timed out: nothing was done; retry")
+
+    def begin_commit(self) -> None:
+        self.raise_if_timed_out()
+        self.committing = True
+
+
+class ExpiringIds:
+    """Fact ids that are kept for a few seconds: facts found locked, or contended."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[bytes, float] = {}
+
+    def remember(self, ids: Iterable[bytes]) -> None:
+        until = asyncio.get_running_loop().time() + self._seconds
+        self._until.update((id, until) for id in ids)
+        while len(self._until) > RECENT_IDS_MAX:
+            del self._until[next(iter(self._until))]
+
+    def forget(self, ids: Iterable[bytes]) -> None:
+        for id in ids:
+            self._until.pop(id, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    def has_any(self, ids: Iterable[bytes]) -> bool:
+        return not self._until.keys().isdisjoint(ids)
+
+    def drop_old(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self.forget([id for id, until in self._until.items() if until < now])
+
+
+class _Overtaken(Exception):
+    """A statement that commits by itself has stored nothing: another batch was faster, or its timestamp came too late."""
+
+    def __init__(self, *, came_too_late: bool) -> None:
+        super().__init__(came_too_late)
+        self.came_too_late = came_too_late
+
+
+async def load_batch(
+    connection: Any,
+    clock: ServerClock,
+    statements: Statements,
+    footprints: Sequence[Footprint],
+    *,
+    locking: bool = False,
+    exclusive: bool = False,
+) -> LoadedBatch:
+    loading = load_steps(statements, footprints, locking=locking, exclusive=exclusive)
+    try:
+        statement = next(loading)
+        while True:
+            sent_at = clock.monotonic()
+            try:
+                rows = await connection.fetch(statement.sql, *statement.values)
+            except asyncpg.LockNotAvailableError as error:
+                error.locked_ids = statement.values[0]
+                raise
+            clock.observe(rows[-1][0], sent_at)
+            statement = loading.send(rows)
+    except StopIteration as done:
+        loaded: LoadedBatch = done.value
+        return loaded
 
 
 def _is_single_kind(footprints: Sequence[Footprint]) -> bool:
