@@ -65,14 +65,14 @@ bench: .venv/.bench ## Measure what a submission costs, and the bars it must hol
 	@$(INSTALL) requirements/bench.txt
 	@touch $@
 
-docs: $(READY) ## Renew the generated pages
-	$(BIN)/python docs/generate.py
+docs: $(READY) ## Write the pages that are made from the code; only docs/modules.md is committed
+	$(BIN)/python -m docs.generate
 
 golden: $(READY) ## Write again what tests/golden has on record
 	RENEW_GOLDEN=1 $(BIN)/pytest -q -p no:randomly tests/golden
 
 site: .venv/.docs ## Build the documentation site in build/site
-	$(BIN)/python docs/build_site.py
+	$(BIN)/python -m docs.build_site
 
 .venv/.docs: requirements/docs.txt | $(BIN)/python
 	@$(INSTALL) requirements/docs.txt

@@ -12,10 +12,13 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # its stubs are not worth a dependency
+
+from docs.generate import REFERENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
@@ -46,11 +49,23 @@ def pages() -> dict[str, str]:
     for path in sorted((ROOT / "docs").rglob("*")):
         if path.suffix in PAGE_SUFFIXES:
             found[path.relative_to(ROOT).as_posix()] = path.relative_to(ROOT / "docs").as_posix()
+    found |= {f"docs/{name}": name for name in REFERENCE}
     for folder in COPIED_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 found[path.relative_to(ROOT).as_posix()] = path.relative_to(ROOT).as_posix()
     return found | {name: name for name in COPIED_FILES}
+
+
+@cache
+def page_text(source: str) -> str:
+    """A page by its path in the repository; what is made from the code is made now."""
+    render = REFERENCE.get(source.removeprefix("docs/"))
+    return (ROOT / source).read_text(encoding="utf-8") if render is None else render()
+
+
+def is_page(source: str) -> bool:
+    return source.removeprefix("docs/") in REFERENCE or (ROOT / source).is_file()
 
 
 def prose_lines(text: str) -> Iterator[tuple[int, str, bool]]:
@@ -159,8 +174,7 @@ def lay_out(folder: Path) -> None:
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.suffix == ".md":
-            text = (ROOT / source).read_text(encoding="utf-8")
-            target.write_text(rewritten(source, text, places), encoding="utf-8")
+            target.write_text(rewritten(source, page_text(source), places), encoding="utf-8")
         else:
             shutil.copyfile(ROOT / source, target)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import generate
 from onejob.codes import CODES, HTTP_API_CODES, NextAction
 from onejob.core.command import is_temporary_refusal
 from onejob.core.replies import Reason, Refused
@@ -42,7 +43,7 @@ def test_every_code_that_is_sent_has_a_row() -> None:
 
 
 def test_every_code_is_listed_once_and_tells_a_client_what_to_do() -> None:
-    listed = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    listed = generate.errors()
     for code, row in CODES.items():
         assert listed.count(f"| `{code}` |") == 1
         assert row.next_action is not NextAction.KEEP

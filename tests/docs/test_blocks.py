@@ -22,7 +22,7 @@ from onejob import testing
 from onejob.cli import parser
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from tests.support.doc_pages import ROOT, Block, blocks_of
+from tests.support.doc_pages import ROOT, Block, blocks_in
 
 PAGES = sorted(name for name in {*build_site.pages(), "README.md"} if name.endswith(".md"))
 OPERATORS = {"|", "||", "&&", ";", "&", "(", ")", "{", "}", "do", "then", "in"}
@@ -31,7 +31,7 @@ FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 def all_blocks() -> list[Block]:
-    return [block for name in PAGES for block in blocks_of(ROOT / name)]
+    return [block for name in PAGES for block in blocks_in(name, build_site.page_text(name))]
 
 
 def check_python(block: Block) -> None:
@@ -141,7 +141,7 @@ CHECKS: dict[str, Callable[[Block], None]] = {
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_prints_exists(page: str) -> None:
-    for block in blocks_of(ROOT / page):
+    for block in blocks_in(page, build_site.page_text(page)):
         try:
             CHECKS[block.language](block)
         except Exception as error:
@@ -152,9 +152,7 @@ def test_what_a_page_prints_exists(page: str) -> None:
 def test_what_a_page_names_exists(page: str) -> None:
     """Files, commands and public names in the prose; decisions and changes may speak of what is gone."""
     (commands,) = [action for action in command_parser()._actions if isinstance(action, _SubParsersAction)]
-    prose = [
-        line for _, line, is_prose in build_site.prose_lines((ROOT / page).read_text(encoding="utf-8")) if is_prose
-    ]
+    prose = [line for _, line, is_prose in build_site.prose_lines(build_site.page_text(page)) if is_prose]
     for code in re.findall(r"`([^`]+)`", "\n".join(prose)):
         if found := re.match(r"(?:docs|ops|tests|src|examples|bench)/[\w./-]+", code):
             assert (ROOT / found[0].rstrip("./")).exists(), f"{page} names {code}"

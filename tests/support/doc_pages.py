@@ -38,14 +38,16 @@ class Block(NamedTuple):
 
 
 def blocks_of(path: Path) -> list[Block]:
-    text = path.read_text(encoding="utf-8")
+    return blocks_in(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def blocks_in(name: str, text: str) -> list[Block]:
     found = []
     for block in _BLOCK.finditer(text):
         language, _, rest = block["info"].strip().partition(" ")
         title = re.search(r'title="([^"]*)"', rest)
         lines = [line.removeprefix(block["indent"]) for line in block["text"].splitlines()]
         number = text.count("\n", 0, block.start()) + 1
-        name = path.relative_to(ROOT).as_posix()
         found.append(Block(name, number, language, title[1] if title else "", "\n".join([*lines, ""])))
     return found
 
