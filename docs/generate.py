@@ -663,6 +663,7 @@ def _annotation(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\bForwardRef\('([^']*)'.*?\)", r"\1", text)
     text = re.sub(r"(?<![\w.])(?:\w+\.)+(?=\w)", "", text.replace("~", ""))
+    text = re.sub(r"Optional\[(\w+)\]", r"\1 | None", text.replace("Annotated[datetime, Meta(tz=True)]", "datetime"))
     return text if len(text) <= ANNOTATION_CHARS_MAX else text.partition("[")[0]
 
 

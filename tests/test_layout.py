@@ -16,10 +16,10 @@ SRC = ROOT / "src"
 RINGS = {
     "foundations": [{
         "onejob.core", "onejob.errors", "onejob.codes", "onejob.clock", "onejob.backoff", "onejob.ids", "onejob.settings",
-        "onejob.idempotency_key_header", "onejob.audit", "onejob.tracing", "onejob.addresses", "onejob.logs",
+        "onejob.idempotency_key_header", "onejob.audit", "onejob.addresses", "onejob.logs",
     }],
     "truth": [
-        {"onejob.engine"}, {"onejob.engines"}, {"onejob.resources"}, {"onejob.runtime"}, {"onejob.ledger"},
+        {"onejob.engine"}, {"onejob.engines"}, {"onejob.resources"}, {"onejob.runtime", "onejob.tracing"}, {"onejob.ledger"},
         {"onejob.sync", "onejob.webhooks", "onejob.import_path"},
     ],
     "doors": [{"onejob.server"}, {"onejob.http", "onejob.worker", "onejob.client", "onejob.cli"}],
@@ -42,9 +42,13 @@ ALLOWED_IMPORTS = {
     "onejob.core": {"onejob.core"},
     "onejob.codes": set[str](),
     "onejob.engine": {"onejob.core", "onejob.errors"},
+    "onejob.resources": {
+        "onejob.core.limits", "onejob.core.replies", "onejob.core.states", "onejob.engine.Durability", "onejob.resources",
+    },
     "onejob.client": {
-        "onejob.core.key", "onejob.core.fingerprint", "onejob.core.timestamps", "onejob.client", "onejob.codes",
-        "onejob.errors", "onejob.clock", "onejob.backoff", "onejob.ids", "onejob.settings", "onejob.resources",
+        "onejob.core.key", "onejob.core.fingerprint", "onejob.core.replies.LimitWarning", "onejob.core.timestamps",
+        "onejob.client", "onejob.codes", "onejob.errors", "onejob.clock", "onejob.backoff", "onejob.ids",
+        "onejob.settings", "onejob.resources",
     },
 }  # fmt: skip
 FORBIDDEN_IMPORTS = {

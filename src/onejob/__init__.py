@@ -8,21 +8,8 @@ from .core.fingerprint import fingerprint
 from .core.identity import Actor
 from .core.key import IdempotencyKey
 from .core.limits import CostAction, CostLimit, Limits, Period, TenantLimits
-from .core.replies import Outcome
+from .core.replies import Outcome, SequenceOutcome
 from .core.states import Delivery, IdempotencyStatus, JobState
-from .core.views import (
-    ClientState,
-    HeldKey,
-    KeyHistory,
-    PurgeResult,
-    Quota,
-    Receipt,
-    SequenceOutcome,
-    SequenceReceipt,
-    SlotReservation,
-    UsageView,
-)
-from .core.views import JobView as Job
 from .engines.gate import GateIdempotencyCache
 from .errors import (
     AmbiguousOutcome,
@@ -51,6 +38,12 @@ from .ledger import Ledger, open
 from .ledger.parse import Submission
 from .ledger.sequences import SequencedSubmission
 from .ledger.work import Attempt
+from .resources.jobs import JobView as Job
+from .resources.keys import KeyHistory, PurgeResult
+from .resources.quotas import SlotReservation
+from .resources.submissions import ClientState
+from .runtime.quota_views import Quota, UsageView
+from .runtime.receipts import HeldKey, Receipt, SequenceReceipt
 from .settings import IdempotencyConfig
 from .webhooks import verify_webhook
 from .worker import App, Context, Fatal, Retry, StepConflict, StepInterrupted, Worker

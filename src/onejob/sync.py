@@ -17,7 +17,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from .core.credentials import Role
 from .core.identity import Actor
-from .core.views import HeldKey, Receipt
 from .engine import Durability
 from .engines.gate import CacheStats
 from .errors import OnejobError, StoreRefused, Unavailable, Unknown
@@ -27,6 +26,7 @@ from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from .runtime import Stats
+from .runtime.receipts import HeldKey, Receipt
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,6 +13,7 @@ No key, no input, no result and no message of an error becomes an attribute.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from msgspec import json
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagators.textmap import CarrierT, Setter
@@ -21,14 +22,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from onejob.core.facts import Job
 from onejob.core.identity import NAME_CHARS_MAX, format_job_id
-from onejob.core.replies import Outcome
-from onejob.core.views import Receipt, SequenceOutcome, SequenceReceipt, decode_traceparent
+from onejob.core.replies import Outcome, SequenceOutcome
+from onejob.core.submit import TRACEPARENT_LABEL
 from onejob.errors import IdempotencyConflict, OnejobError, SubmissionRefused
+from onejob.runtime.receipts import Receipt, SequenceReceipt
 
 LINKS_MAX = 100  # of one span
 _PROPAGATOR = TraceContextTextMapPropagator()
 _HEADERS = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 _NO_TRACE = nullcontext()
+_TRACEPARENT = b'"traceparent":"'
 _NOTHING_RECORDED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
@@ -71,7 +74,7 @@ class Tracing:
     @contextmanager
     def trace_attempt(self, job: Job) -> Iterator["AttemptSpan"]:
         """The span of one attempt, in which the handler runs."""
-        submission = parse_traceparent(decode_traceparent(job.labels))
+        submission = parse_traceparent(_decode_traceparent(job.labels))
         parent, links = Context(), []
         if submission is not None and job.attempts <= 1:
             parent = trace.set_span_in_context(trace.NonRecordingSpan(submission), parent)
@@ -150,7 +153,7 @@ class SubmissionSpan:
             self._link(receipt.job_row)
 
     def _link(self, job: Job) -> None:
-        original = decode_traceparent(job.labels)
+        original = _decode_traceparent(job.labels)
         context = parse_traceparent(original)
         if context is not None and original != self.traceparent:
             self._span.add_link(context)
@@ -206,3 +209,10 @@ def _outcome_of(error: BaseException) -> str:
     if isinstance(error, IdempotencyConflict):
         return str(Outcome.CONFLICT)
     return str(Outcome.REFUSED) if isinstance(error, SubmissionRefused) else "failed"
+
+
+def _decode_traceparent(labels: bytes) -> str:
+    """The trace context among the encoded labels of a job; empty: none."""
+    if _TRACEPARENT not in labels:
+        return ""
+    return json.decode(labels, type=dict[str, str]).get(TRACEPARENT_LABEL, "")

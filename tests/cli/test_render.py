@@ -23,7 +23,8 @@ from onejob.cli.arguments import parse_duration
 from onejob.cli.commands import explain
 from onejob.cli.exit_codes import EXIT_CODE_MEANINGS
 from onejob.cli.render import Screen, format_duration, sanitize
-from onejob.http.schemas.jobs import EventOut, KeyConflictOut, KeyOut
+from onejob.resources.jobs import EventView
+from onejob.resources.keys import KeyConflictView, KeyHistory
 from tests.support.command_line import ONEJOB, CommandRunner
 
 NOBODY = "01a1e2f5-39f9-73f8-930c-48a088963d1e"
@@ -176,8 +177,8 @@ def test_a_long_history_says_how_much_is_not_kept() -> None:
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def long_history() -> KeyOut:
-    return KeyOut(
+def long_history() -> KeyHistory:
+    return KeyHistory(
         key="k",
         scope="t",
         status=onejob.IdempotencyStatus.COMMITTED,
@@ -190,15 +191,14 @@ def long_history() -> KeyOut:
         conflicts=0,
         last_hit_at=None,
         job=None,
-        request_id="",
-        events=[EventOut(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)],
+        events=[EventView(NOW - timedelta(minutes=40 - n), "lease lapsed", "system:sweep", "") for n in range(32)],
         events_total=40,
         recent_conflicts=[],
     )
 
 
 def test_the_timeline_of_a_key_has_its_conflicts_with_actor_and_paths() -> None:
-    conflict = KeyConflictOut(NOW - timedelta(minutes=1), "user:7", ["/input/amount", "/input/\x1b[31m"])
+    conflict = KeyConflictView(NOW - timedelta(minutes=1), "user:7", ["/input/amount", "/input/\x1b[31m"])
     lines = explain.timeline_lines(Screen(now=NOW), replace(long_history(), recent_conflicts=[conflict]))
     (line,) = [line for line in lines if "conflict" in line]
     assert "another body under the key: /input/amount, /input/" in line

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -77,7 +78,7 @@ def test_both_clients_have_the_methods_of_the_ledger() -> None:
 
 
 def test_a_method_has_the_signature_and_docstring_of_its_operation() -> None:
-    expected = "(self, job_id: str, timeout: datetime.timedelta | float | None = None) -> onejob.client.models.JobModel"
+    expected = "(self, job_id: str, timeout: datetime.timedelta | float | None = None) -> onejob.resources.jobs.JobView"
     for method in (onejob.Client.wait, onejob.AsyncClient.wait):
         assert str(inspect.signature(method)) == expected
         assert (method.__name__, method.__doc__) == ("wait", ClientOperations.wait.__doc__)
@@ -195,7 +196,10 @@ def submitted(key: str, *, window_seconds: float) -> bytes:
     """The response to a new submission whose key expires so many seconds after its Date."""
     date = datetime(2026, 1, 1, tzinfo=UTC)
     expires = (date + timedelta(seconds=window_seconds)).isoformat()
-    job = {"id": str(uuid4()), "type": "t", "state": "pending", "attempts": 0, "createdAt": date.isoformat()}
+    job: dict[str, Any] = dict.fromkeys(("key", "runAt", "startedAt", "endedAt", "progress", "error"))
+    job |= {"id": str(uuid4()), "type": "t", "state": "pending", "scope": "t", "actor": "a", "user": "u"}
+    job |= {"delivery": "at_least_once", "priority": 0, "attempts": 0, "labels": {}}
+    job |= dict.fromkeys(("createdAt", "changedAt"), date.isoformat())
     body = {"job": job, "idempotency": {"key": key, "scope": "t", "outcome": "created", "expiresAt": expires}}
     headers = (f"Date: {format_datetime(date, usegmt=True)}", f"Idempotency-Expires: {expires}")
     return http_response(202, body, *headers)
@@ -312,7 +316,7 @@ def test_a_batch_has_a_verdict_for_each_submission(client: onejob.Client) -> Non
         ]
     )
     kinds = [type(verdict).__name__ for verdict in verdicts]
-    assert kinds == ["ReceiptModel", "IdempotencyConflict", "Invalid", "ReceiptModel", "ReceiptModel"]
+    assert kinds == ["ClientReceipt", "IdempotencyConflict", "Invalid", "ClientReceipt", "ClientReceipt"]
     first, same = verdicts[0], verdicts[3]
     assert not isinstance(first, onejob.OnejobError)
     assert not isinstance(same, onejob.OnejobError)

@@ -19,17 +19,17 @@ from onejob.client.flow import (
     retry_after,
     send_with_retries,
 )
-from onejob.client.models import SubmitResponseModel
 from onejob.client.requests import Call
 from onejob.codes import CODES, NextAction
 from onejob.core.replies import Reason
+from onejob.resources.submissions import SubmitResponse
 
 CUT, UNSENT = NoResponse("cut", sent=True), NoResponse("refused", sent=False)
 DONE = ServerResponse(202, {}, b"{}")
 CALL = Call(
     method="POST",
     path="/api/jobs",
-    response_type=SubmitResponseModel,
+    response_type=SubmitResponse,
     body=b"{}",
     key="k",
     window_ms=86_400_000,

@@ -21,8 +21,7 @@ import pytest
 import onejob
 from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, NetworkFault, run_faulty_proxy
 from onejob.client.flow import RetryPolicy
-from onejob.client.models import ReceiptModel
-from onejob.client.operations import ClientSubmission
+from onejob.client.operations import ClientReceipt, ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
@@ -83,7 +82,7 @@ def test_a_disk_that_is_full_after_the_request_does_not_change_the_outcome(
         out, err = child.communicate(timeout=120)
         with onejob.Client(proxy.url, outbox=path) as client:
             (resumed,) = client.resume()
-            assert isinstance(resumed.receipt, ReceiptModel)
+            assert isinstance(resumed.receipt, ClientReceipt)
             assert resumed.receipt.outcome == "replayed"
             assert client.resume() == []
     assert out.strip() == told

@@ -8,8 +8,9 @@ import pytest
 
 import onejob
 from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, run_faulty_proxy
-from onejob.client import models
 from onejob.client.flow import RetryPolicy
+from onejob.core.limits import CostAction, Period
+from onejob.resources.quotas import CostLimitView, LimitsView
 from tests.support.serve_process import ServeProcess
 
 
@@ -58,7 +59,7 @@ def test_a_submission_uses_the_slot_that_was_reserved_for_it(client: onejob.Clie
 def test_limits_are_set_in_micro_units_and_returned_in_units(client: onejob.Client) -> None:
     cost = onejob.CostLimit.of("12.5", "month", "warn")
     quota = client.set_quota(7, onejob.Limits(max_concurrent=3, cost_limit=cost))
-    assert quota.limits == models.LimitsModel(3, cost_limit=models.CostLimitModel(12.5, "month", "warn"))
+    assert quota.limits == LimitsView(3, cost_limit=CostLimitView(12.5, Period.MONTH, CostAction.WARN))
     assert client.set_quota(7, quota.limits) == client.quota(7) == quota
     both = client.set_tenant_quota(onejob.TenantLimits(ceiling=onejob.Limits(max_concurrent=2)))
     assert client.tenant_quota() == both

@@ -49,11 +49,11 @@ from onejob.core.sites import (
     decode_answer,
     delivery_job_ids,
     fingerprint_with_sites,
-    to_site_views,
 )
 from onejob.core.states import JobState
 from onejob.core.submit import Submit
 from onejob.core.work import Cancel, Claim, Finish, FinishOutcome, Resolution, Resolve, Start, progress_bytes_max
+from onejob.runtime.present import to_site_views
 from tests.core.world import ACTOR, FINGERPRINT, JOB, JOB2, KEY, NOW, RECORD_ID, SCOPE, TENANT, USAGE_ID, USER, World
 
 FRA, IAD = delivery_job_ids(JOB, 2)

@@ -299,7 +299,7 @@ async def test_the_history_of_a_key_has_its_last_conflicts_with_time_actor_and_p
     assert {one.paths for one in history.recent_conflicts} == {("/input/amount", "/input/to")}
     times = [one.at for one in history.recent_conflicts]
     assert times == sorted(times)
-    assert times[-1] - times[0] == 7000
+    assert times[-1] - times[0] == timedelta(seconds=7)
     assert "secret" not in repr(history)
 
 

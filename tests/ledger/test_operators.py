@@ -12,11 +12,11 @@ from onejob.core.facts import Kind
 from onejob.core.identity import CALLBACK_TYPE, SYSTEM_TENANT, Actor
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.states import JobState
-from onejob.core.views import JobView
 from onejob.engine import ListFacts
 from onejob.errors import NotAllowed
 from onejob.ledger.operators import BulkAction
 from onejob.ledger.reads import JobFilter
+from onejob.resources.jobs import JobView
 from onejob.runtime.callers import Caller
 from onejob.runtime.counts import ALL_TENANTS, INTERVAL_MS, CountsSnapshot, JobCounts, TypeCounts, fitted_snapshot
 from onejob.runtime.paused_types import CACHE_SECONDS

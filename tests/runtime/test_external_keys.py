@@ -13,6 +13,7 @@ from onejob.http.app import HttpApp
 from onejob.ledger import held_keys
 from onejob.runtime import external_keys
 from tests.support.app_server import serve_app
+from tests.support.job_rows import load_job_row
 
 REPLAYED = onejob.Outcome.REPLAYED
 
@@ -223,7 +224,7 @@ async def test_a_preparation_that_was_stored_and_released_after_it_was_looked_up
 ) -> None:
     await queue.store_idempotency_key("first", "x")
     first = await reserve_and_fail(queue)
-    row = (await queue.job(first.job_id)).row
+    row = await load_job_row(queue, first.job_id)
     look_up = external_keys.look_up_external_keys
 
     async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
@@ -257,7 +258,7 @@ async def test_a_preparation_is_taken_over_before_its_key_is_stored_or_never(
         return found
 
     monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
-    held = await queue.take_over_preparation((await queue.job(first.job_id)).row)
+    held = await queue.take_over_preparation(await load_job_row(queue, first.job_id))
     assert held is not None  # as if it had been before the key was stored: it has not been anything else since
     assert (await queue.commit(held)).job_id == first.job_id
     assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == first.job_id
@@ -292,7 +293,7 @@ async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cann
 async def test_the_preparation_of_a_stored_key_is_not_taken_over(queue: onejob.Ledger) -> None:
     held = await reserve_and_fail(queue)
     await queue.store_idempotency_key("k", "job-xyz789")
-    assert await queue.take_over_preparation((await queue.job(held.job_id)).row) is None
+    assert await queue.take_over_preparation(await load_job_row(queue, held.job_id)) is None
     assert (await queue.job(held.job_id)).state == "cancelled"
     assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
 

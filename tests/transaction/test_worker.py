@@ -11,8 +11,8 @@ import pytest
 import onejob
 from onejob.core.facts import AttachmentKind
 from onejob.core.states import JobState
-from onejob.core.views import JobView
 from onejob.errors import Invalid
+from onejob.resources.jobs import JobView
 from onejob.transaction import InTransaction
 from tests.transaction.test_inside import count
 

@@ -14,6 +14,7 @@ from onejob.errors import Invalid, NotFound
 from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 from onejob.worker.scheduler import Scheduler
+from tests.support.job_rows import load_job_row
 from tests.support.ledger_settings import set_settings
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -248,7 +249,8 @@ async def test_jobs_of_a_schedule_have_the_options_of_their_handler(queue: onejo
     clock.advance(HOUR)
     await scheduler.submit_due_ticks()
     (job,) = await queue.jobs()
-    assert (job.type, job.priority, job.delivery, job.row.attempts_max) == ("report", 3, Delivery.AT_MOST_ONCE, 7)
+    attempts_max = (await load_job_row(queue, job.id)).attempts_max
+    assert (job.type, job.priority, job.delivery, attempts_max) == ("report", 3, Delivery.AT_MOST_ONCE, 7)
     assert job.labels == {"team": "a", "schedule": "hourly", "tick": job.labels["tick"]}
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 import onejob
 from onejob import App, Context, Fatal, JobState, Retry
 from onejob.worker import attempt
+from tests.support.job_rows import load_job_row
 
 SHORT = timedelta(milliseconds=600)
 OUTLASTING = timedelta(seconds=2.5)  # a stall of the machine, also right before a heartbeat
@@ -99,7 +100,8 @@ async def test_plain_functions_run_in_threads(queue: onejob.Ledger) -> None:
 
     job = await run_job(app, queue, "plain", 1)
     assert await queue.result(job.id) == {"n": 2}
-    assert (job.row.logs, job.row.progress) == (1, '{"half":true}')
+    row = await load_job_row(queue, job.id)
+    assert (row.logs, row.progress) == (1, '{"half":true}')
 
 
 async def test_the_context_describes_the_job_and_accepts_progress_and_log_lines(queue: onejob.Ledger) -> None:
@@ -113,14 +115,14 @@ async def test_the_context_describes_the_job_and_accepts_progress_and_log_lines(
         for n in range(250):
             context.log(f"line {n}")
         await context.progress(0.5)
-        assert (await queue.job(context.job_id)).row.progress == "0.5"
+        assert (await load_job_row(queue, context.job_id)).progress == "0.5"
         return "done"
 
     made = await handle.submit(queue, idempotency_key="k")
     async with app.background_worker(queue):
         job = await wait_for_end(queue, made.job_id)
     assert seen == [(made.job_id, 1, 1, "default", "k")]
-    assert job.row.logs == 250
+    assert (await load_job_row(queue, job.id)).logs == 250
     assert job.state is JobState.SUCCESS
 
 
@@ -191,7 +193,8 @@ async def test_fatal_ends_the_job_and_retry_runs_it_again(queue: onejob.Ledger) 
     job = await run_job(app, queue, "fatal", max_attempts=5)
     assert (job.state, job.attempts, job.error) == (JobState.FAILED, 1, "no such account")
     job = await run_job(app, queue, "retry", max_attempts=5)
-    assert (job.state, job.attempts, job.row.token) == (JobState.SUCCESS, 3, 3)
+    token = (await load_job_row(queue, job.id)).token
+    assert (job.state, job.attempts, token) == (JobState.SUCCESS, 3, 3)
     assert await queue.result(job.id) == 3
 
 
@@ -443,7 +446,8 @@ async def test_the_lease_is_extended_while_the_handler_runs(queue: onejob.Ledger
             await queue.sweep()
             await asyncio.sleep(0.1)
         job = await wait_for_end(queue, made.job_id)
-    assert (job.state, job.row.token, job.attempts) == (JobState.SUCCESS, 1, 1)
+    token = (await load_job_row(queue, job.id)).token
+    assert (job.state, token, job.attempts) == (JobState.SUCCESS, 1, 1)
 
 
 async def test_an_at_most_once_handler_never_begins_a_second_attempt(queue: onejob.Ledger) -> None:
@@ -480,7 +484,8 @@ async def test_a_worker_that_shuts_down_finishes_what_it_can_and_releases_the_re
             await begun.acquire()
     assert (await queue.job(quick.job_id)).state is JobState.SUCCESS
     job = await queue.job(slow.job_id)
-    assert (job.state, job.attempts, job.row.lease_until) == (JobState.PENDING, 0, 0)
+    lease_until = (await load_job_row(queue, job.id)).lease_until
+    assert (job.state, job.attempts, lease_until) == (JobState.PENDING, 0, 0)
     assert (await queue.job(once.job_id)).state is JobState.FAILED
 
 
@@ -529,5 +534,5 @@ async def test_a_worker_is_listed_while_it_runs(queue: onejob.Ledger) -> None:
             while not (listed := await queue.workers()):
                 await asyncio.sleep(0.02)
     (info,) = listed
-    assert (info.name, info.types, info.concurrency, info.tenant) == ("till", ("charge",), 3, None)
+    assert (info.name, info.types, info.concurrency, info.all_tenants) == ("till", ("charge",), 3, True)
     assert await queue.workers() == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from onejob.errors import Invalid, OnejobError
-from onejob.http.responses import error_out
+from onejob.http.responses import to_error_body
 from onejob.settings import CiEnvironment, CliSettings
 
 from .exit_codes import FAILED, INTERRUPTED, exit_code, problem_from_error
@@ -65,7 +65,7 @@ def _run(words: list[str]) -> int:
         if CiEnvironment.from_env().annotates:
             annotate("error", f"onejob: {problem.message}")
         if getattr(options, "json", False):
-            write(to_json({"error": error_out(problem)}))
+            write(to_json({"error": to_error_body(problem)}))
         print_error(problem.message)
         return exit_code(problem)
 

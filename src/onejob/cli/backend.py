@@ -15,11 +15,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from onejob import sync
 from onejob.client import requests
+from onejob.client.decoding import decode_response
 from onejob.client.flow import ATTEMPTS_MAX as RETRIES_MAX
 from onejob.client.flow import (
     CallOutcome,
@@ -35,71 +36,34 @@ from onejob.client.flow import (
     run_blocking,
     send_with_retries,
 )
-from onejob.client.models import TenantQuotaModel
 from onejob.client.requests import Call, checked_api_key, checked_url, checked_window
 from onejob.clock import SystemClock
 from onejob.codes import NextAction
 from onejob.core.errors import Invalid
 from onejob.core.identity import checked_name, stream_scope
 from onejob.core.limits import Limits
+from onejob.core.replies import LimitWarning
 from onejob.core.states import SlotState
-from onejob.core.timestamps import to_utc
-from onejob.core.views import JobView, Receipt, SlotReservation, StepView
-from onejob.core.work import Event
 from onejob.errors import NotFound, OnejobError, Unavailable, Unknown
 from onejob.http.problems import Problem
-from onejob.http.schemas.jobs import (
-    FailuresOut,
-    IdempotencyOut,
-    JobOut,
-    JobsOut,
-    KeyOut,
-    KeysOut,
-    SingleJobOut,
-    SitesOut,
-    SubmitOut,
-    WarningOut,
-    event_out,
-    idempotency_out,
-    job_out,
-    key_out,
-    key_summary_out,
-    sites_out,
-    warnings_out,
-)
-from onejob.http.schemas.overview import (
-    BulkOut,
-    OverviewOut,
-    TypePausedOut,
-    TypesOut,
-    WorkersOut,
-    overview_out,
-    types_out,
-    worker_out,
-)
-from onejob.http.schemas.quotas import (
-    QuotaOut,
-    ReservationSettledOut,
-    ReservationsOut,
-    TenantQuotaOut,
-    UsageOut,
-    quota_out,
-    reservation_out,
-    tenant_quota_out,
-    usage_out,
-)
-from onejob.http.schemas.sequences import ClientStateOut, SequenceOut, client_state_out, sequence_out
-from onejob.http.schemas.steps import StepsOut, step_out
-from onejob.http.schemas.work import LogsOut
 from onejob.ids import random_fraction
 from onejob.ledger import RETENTION_DEFAULT, URL_DEFAULT
-from onejob.ledger.operators import BulkAction, Overview
+from onejob.ledger.operators import BulkAction, Overview, to_overview_view, to_types
 from onejob.ledger.parse import Submission
 from onejob.ledger.reads import JobFilter, JobPage, KeyPage
 from onejob.ledger.sequences import SequencedSubmission
+from onejob.resources.jobs import Failures, Jobs, JobView, SingleJob, SitesOfJob, StepsOfJob
+from onejob.resources.keys import Keys
+from onejob.resources.operators import BulkResult, OverviewView, TypePaused, Types, Workers
+from onejob.resources.quotas import (
+    ReservationSettled,
+    SlotReservations,
+    TenantQuotaResponse,
+)
+from onejob.resources.submissions import ClientState, KeyOutcome, SequenceResponse
 from onejob.runtime.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
-from onejob.runtime.present import LogPage
-from onejob.runtime.workers import WorkerInfo
+from onejob.runtime.quota_views import to_quota_response, to_tenant_quota_response, to_usage_response
+from onejob.runtime.receipts import Receipt, to_key_outcome, to_sequence_response
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
 
@@ -127,7 +91,6 @@ _CODES = {
     429: "RATE_LIMITED",
 } | dict.fromkeys(_AWAY, "SERVICE_UNAVAILABLE")
 _SQLITE = "sqlite:///"
-_NO_REQUEST = ""  # the id of the request, which is not printed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,70 +101,49 @@ class SubmitResult(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The response to a submission; the id is present also for a job that is known by its id alone."""
 
     job_id: str
-    job: JobOut | None
-    idempotency: IdempotencyOut
-    warnings: list[WarningOut] = []
+    job: JobView | None
+    idempotency: KeyOutcome
+    warnings: Sequence[LimitWarning] = ()
 
 
 def _ledger_method(
-    method: Callable[Concatenate[SyncLedger, P], T], present: Callable[[T, str], R]
+    method: Callable[Concatenate[SyncLedger, P], T], present: Callable[[T], R]
 ) -> Callable[Concatenate["EngineBackend", P], R]:
     """Call a method of the ledger and present its result as a response body."""
 
     def call(self: "EngineBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return present(method(self.ledger, *args, **kwargs), _NO_REQUEST)
+        return present(method(self.ledger, *args, **kwargs))
 
     return call
 
 
-def _request_method(build: Callable[P, Call[Any]], body: type[R]) -> Callable[Concatenate["ServerBackend", P], R]:
+def _request_method(build: Callable[P, Call[R]]) -> Callable[Concatenate["ServerBackend", P], R]:
     """Send a request, which has the same effect when it is sent again, and decode its response body."""
 
     def call(self: "ServerBackend", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.send(build(*args, **kwargs), body)
+        return self.send(build(*args, **kwargs))
 
     return call
 
 
-def _submit_result(receipt: Receipt, _: str) -> SubmitResult:
-    job = job_out(receipt.job) if receipt.job else None
-    return SubmitResult(receipt.job_id, job, idempotency_out(receipt), warnings_out(receipt.warnings))
+def _submit_result(receipt: Receipt) -> SubmitResult:
+    return SubmitResult(receipt.job_id, receipt.job, to_key_outcome(receipt), receipt.warnings)
 
 
-def _single_job_out(job: JobView, request_id: str) -> SingleJobOut:
-    return SingleJobOut(request_id, job_out(job))
+def _jobs(page: JobPage) -> Jobs:
+    return Jobs(page, page.next)
 
 
-def _jobs_out(jobs: JobPage, request_id: str) -> JobsOut:
-    return JobsOut(request_id, [job_out(job) for job in jobs], jobs.next)
+def _keys(page: KeyPage) -> Keys:
+    return Keys(page, page.next)
 
 
-def _failures_out(failures: Sequence[Event], request_id: str) -> FailuresOut:
-    return FailuresOut(request_id, [event_out(one) for one in failures])
-
-
-def _keys_out(page: KeyPage, request_id: str) -> KeysOut:
-    return KeysOut(request_id, [key_summary_out(history) for history in page], page.next)
-
-
-def _logs_out(page: LogPage, request_id: str) -> LogsOut:
-    return LogsOut(request_id, page.offset, list(page.lines), page.next, page.total, page.state)
-
-
-def _steps_out(steps: Sequence[StepView], request_id: str) -> StepsOut:
-    return StepsOut(request_id, [step_out(step) for step in steps])
-
-
-def _workers_out(workers: Sequence[WorkerInfo], request_id: str) -> WorkersOut:
-    return WorkersOut(request_id, [worker_out(one) for one in workers])
+def _same(resource: T) -> T:
+    return resource
 
 
 def _filter_members(wanted: JobFilter) -> dict[str, str]:
     return requests.job_filter(**asdict(wanted))
-
-
-def _reservations_out(slots: Sequence[SlotReservation], request_id: str) -> ReservationsOut:
-    return ReservationsOut(request_id, [reservation_out(slot) for slot in slots])
 
 
 class EngineBackend:
@@ -212,41 +154,39 @@ class EngineBackend:
         self.ledger = sync.open(url, tenant=tenant, sweep=False, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
-    submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, sequence_out)
-    job = _ledger_method(SyncLedger.job, _single_job_out)
-    wait = _ledger_method(SyncLedger.wait_at_most, _single_job_out)
-    jobs = _ledger_method(SyncLedger.jobs, _jobs_out)
-    cancel = _ledger_method(SyncLedger.cancel, _single_job_out)
-    resolve = _ledger_method(SyncLedger.resolve, _single_job_out)
-    input = _ledger_method(SyncLedger.input, lambda data, _: Raw(data))
-    sites = _ledger_method(SyncLedger.sites, sites_out)
-    failures = _ledger_method(SyncLedger.failures, _failures_out)
-    result = _ledger_method(SyncLedger.result_json, lambda data, _: Raw(data))
-    logs = _ledger_method(SyncLedger.log_lines, _logs_out)
-    steps = _ledger_method(SyncLedger.steps, _steps_out)
-    keys = _ledger_method(SyncLedger.keys, _keys_out)
-    quota = _ledger_method(SyncLedger.quota, quota_out)
-    set_quota = _ledger_method(SyncLedger.set_quota, quota_out)
-    tenant_quota = _ledger_method(SyncLedger.tenant_quota, tenant_quota_out)
-    usage = _ledger_method(SyncLedger.usage, usage_out)
-    reservations = _ledger_method(SyncLedger.reservations, _reservations_out)
-    workers = _ledger_method(SyncLedger.workers, _workers_out)
+    submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, to_sequence_response)
+    job = _ledger_method(SyncLedger.job, SingleJob)
+    wait = _ledger_method(SyncLedger.wait_at_most, SingleJob)
+    jobs = _ledger_method(SyncLedger.jobs, _jobs)
+    cancel = _ledger_method(SyncLedger.cancel, SingleJob)
+    resolve = _ledger_method(SyncLedger.resolve, SingleJob)
+    input = _ledger_method(SyncLedger.input, Raw)
+    sites = _ledger_method(SyncLedger.sites, SitesOfJob)
+    failures = _ledger_method(SyncLedger.failures, Failures)
+    result = _ledger_method(SyncLedger.result_json, Raw)
+    logs = _ledger_method(SyncLedger.log_lines, _same)
+    steps = _ledger_method(SyncLedger.steps, StepsOfJob)
+    keys = _ledger_method(SyncLedger.keys, _keys)
+    explain = _ledger_method(SyncLedger.explain, _same)
+    quota = _ledger_method(SyncLedger.quota, to_quota_response)
+    set_quota = _ledger_method(SyncLedger.set_quota, to_quota_response)
+    tenant_quota = _ledger_method(SyncLedger.tenant_quota, to_tenant_quota_response)
+    usage = _ledger_method(SyncLedger.usage, to_usage_response)
+    reservations = _ledger_method(SyncLedger.reservations, SlotReservations)
+    workers = _ledger_method(SyncLedger.workers, Workers)
 
-    def overview(self) -> OverviewOut:
+    def overview(self) -> OverviewView:
         stats = self.ledger.runtime_stats()
-        return overview_out(
+        return to_overview_view(
             self._current_overview(),
             self.ledger.paused_types(),
-            _NO_REQUEST,
             engine=stats.engine,
             durability=self.ledger.durability,
             caveat=stats.durability_warning,
         )
 
-    def types(self) -> TypesOut:
-        overview = self._current_overview()
-        counted_at = to_utc(overview.counts.at) if overview.counts.at else None
-        return TypesOut(_NO_REQUEST, counted_at, types_out(overview, self.ledger.paused_types()))
+    def types(self) -> Types:
+        return to_types(self._current_overview(), self.ledger.paused_types())
 
     def _current_overview(self) -> Overview:
         """This process ends soon, and the count that it has started with it; so it waits for the new counts."""
@@ -258,37 +198,33 @@ class EngineBackend:
             overview = self.ledger.overview()
         return overview
 
-    def pause_type(self, type: str) -> TypePausedOut:
+    def pause_type(self, type: str) -> TypePaused:
         self.ledger.pause_type(type)
-        return TypePausedOut(_NO_REQUEST, type, paused=True)
+        return TypePaused(type, paused=True)
 
-    def resume_type(self, type: str) -> TypePausedOut:
+    def resume_type(self, type: str) -> TypePaused:
         self.ledger.resume_type(type)
-        return TypePausedOut(_NO_REQUEST, type, paused=False)
+        return TypePaused(type, paused=False)
 
-    def count_jobs(self, _: BulkAction, wanted: JobFilter) -> BulkOut:
+    def count_jobs(self, _: BulkAction, wanted: JobFilter) -> BulkResult:
         matched, more = self.ledger.count_jobs(wanted)
-        return BulkOut(_NO_REQUEST, matched, 0, [], None, more)
+        return BulkResult(matched, 0, [], None, more)
 
     def bulk_action(
         self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
-    ) -> BulkOut:
-        done = self.ledger.bulk_action(action, wanted, before=before, idempotency_key=idempotency_key)
-        return BulkOut(_NO_REQUEST, done.matched, done.changed, done.errors, done.next, more=False)
+    ) -> BulkResult:
+        return self.ledger.bulk_action(action, wanted, before=before, idempotency_key=idempotency_key)
 
-    def client_state(self, client_id: str, *, scope: str) -> ClientStateOut:
-        return client_state_out(self.ledger.get_client_state(client_id, scope=scope, any_owner=True), _NO_REQUEST)
+    def client_state(self, client_id: str, *, scope: str) -> ClientState:
+        return self.ledger.get_client_state(client_id, scope=scope, any_owner=True)
 
-    def explain(self, key: str, *, scope: str, user: str | None) -> KeyOut:
-        return key_out(self.ledger.explain(key, scope=scope, user=user), _NO_REQUEST)
-
-    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
+    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaResponse:
         halves = replace(self.ledger.tenant_quota(), **{half: limits})
-        return tenant_quota_out(self.ledger.set_tenant_quota(halves), _NO_REQUEST)
+        return to_tenant_quota_response(self.ledger.set_tenant_quota(halves))
 
-    def release(self, reservation_id: str) -> ReservationSettledOut:
+    def release(self, reservation_id: str) -> ReservationSettled:
         was_known = self.ledger.release_reservation_or_raise(reservation_id)
-        return ReservationSettledOut(_NO_REQUEST, reservation_id, SlotState.RELEASED, was_known)
+        return ReservationSettled(reservation_id, SlotState.RELEASED, was_known)
 
     def __enter__(self) -> Self:
         return self
@@ -314,51 +250,51 @@ class ServerBackend:
         self._retry = _retry_policy(retry_for)
         self._window = checked_window(window)
 
-    client_state = _request_method(requests.client_state_call, ClientStateOut)
-    job = _request_method(requests.job_call, SingleJobOut)
-    jobs = _request_method(requests.jobs_call, JobsOut)
-    cancel = _request_method(requests.cancel_call, SingleJobOut)
-    resolve = _request_method(requests.resolve_call, SingleJobOut)
-    input = _request_method(requests.input_call, Raw)
-    sites = _request_method(requests.sites_call, SitesOut)
-    failures = _request_method(requests.failures_call, FailuresOut)
-    result = _request_method(requests.result_call, Raw)
-    logs = _request_method(requests.logs_call, LogsOut)
-    steps = _request_method(requests.steps_call, StepsOut)
-    explain = _request_method(requests.key_call, KeyOut)
-    keys = _request_method(requests.keys_call, KeysOut)
-    quota = _request_method(requests.quota_call, QuotaOut)
-    set_quota = _request_method(requests.set_quota_call, QuotaOut)
-    tenant_quota = _request_method(requests.tenant_quota_call, TenantQuotaOut)
-    usage = _request_method(requests.usage_call, UsageOut)
-    reservations = _request_method(requests.slots_call, ReservationsOut)
-    release = _request_method(requests.release_slot_call, ReservationSettledOut)
-    overview = _request_method(requests.overview_call, OverviewOut)
-    workers = _request_method(requests.workers_call, WorkersOut)
-    types = _request_method(requests.types_call, TypesOut)
-    pause_type = _request_method(requests.pause_type_call, TypePausedOut)
-    resume_type = _request_method(requests.resume_type_call, TypePausedOut)
+    client_state = _request_method(requests.client_state_call)
+    job = _request_method(requests.job_call)
+    jobs = _request_method(requests.jobs_call)
+    cancel = _request_method(requests.cancel_call)
+    resolve = _request_method(requests.resolve_call)
+    input = _request_method(requests.input_call)
+    sites = _request_method(requests.sites_call)
+    failures = _request_method(requests.failures_call)
+    result = _request_method(requests.result_call)
+    logs = _request_method(requests.logs_call)
+    steps = _request_method(requests.steps_call)
+    explain = _request_method(requests.key_call)
+    keys = _request_method(requests.keys_call)
+    quota = _request_method(requests.quota_call)
+    set_quota = _request_method(requests.set_quota_call)
+    tenant_quota = _request_method(requests.tenant_quota_call)
+    usage = _request_method(requests.usage_call)
+    reservations = _request_method(requests.slots_call)
+    release = _request_method(requests.release_slot_call)
+    overview = _request_method(requests.overview_call)
+    workers = _request_method(requests.workers_call)
+    types = _request_method(requests.types_call)
+    pause_type = _request_method(requests.pause_type_call)
+    resume_type = _request_method(requests.resume_type_call)
 
-    def count_jobs(self, action: BulkAction, wanted: JobFilter) -> BulkOut:
-        return self.send(requests.act_on_jobs_call(action, _filter_members(wanted), dry_run=True), BulkOut)
+    def count_jobs(self, action: BulkAction, wanted: JobFilter) -> BulkResult:
+        return self.send(requests.act_on_jobs_call(action, _filter_members(wanted), dry_run=True))
 
     def bulk_action(
         self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
-    ) -> BulkOut:
+    ) -> BulkResult:
         call = requests.act_on_jobs_call(
             action, _filter_members(wanted), before=before, idempotency_key=idempotency_key
         )
-        return self.send(call, BulkOut)
+        return self.send(call)
 
     def submit(self, submission: Submission) -> SubmitResult:
         key = submission.idempotency_key and str(submission.idempotency_key)
         call = requests.submit_call(submission, key)
         # Without a key, a retry could create a second job.
-        response = self.send(call, SubmitOut, may_retry=call.key is not None)
+        response = self.send(call, may_retry=call.key is not None)
         job_id = response.job.id if response.job else response.job_id or ""
         return SubmitResult(job_id, response.job, response.idempotency, response.warnings)
 
-    def submit_sequence(self, submission: SequencedSubmission) -> SequenceOut:
+    def submit_sequence(self, submission: SequencedSubmission) -> SequenceResponse:
         call = requests.sequence_call(
             submission.client_id,
             submission.sequence,
@@ -367,18 +303,18 @@ class ServerBackend:
             scope=stream_scope(submission.scope),
             ttl=submission.idempotency_ttl,
         )
-        return self.send(call, SequenceOut)
+        return self.send(call)
 
-    def wait(self, job_id: str, timeout: timedelta) -> SingleJobOut:
+    def wait(self, job_id: str, timeout: timedelta) -> SingleJob:
         """The job when it has ended, or as it is after the timeout, or at once if the server cannot wait."""
-        return self.send(requests.job_call(job_id, wait_seconds=timeout.total_seconds()), SingleJobOut)
+        return self.send(requests.job_call(job_id, wait_seconds=timeout.total_seconds()))
 
-    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaOut:
-        before = self.send(requests.tenant_quota_call(), TenantQuotaModel)
+    def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaResponse:
+        before = self.send(requests.tenant_quota_call())
         halves: Any = {"default": before.default, "ceiling": before.ceiling} | {half: limits}
-        return self.send(requests.set_tenant_quota_call(**halves), TenantQuotaOut)
+        return self.send(requests.set_tenant_quota_call(**halves))
 
-    def send(self, call: Call[Any], body: type[R], *, may_retry: bool = True) -> R:
+    def send(self, call: Call[R], *, may_retry: bool = True) -> R:
         begin = self._clock.monotonic()
         chosen_by_server = call.server_window_type is not None
         window_seconds = self._window.total_seconds() if chosen_by_server else call.window_ms / 1000 or inf
@@ -392,7 +328,7 @@ class ServerBackend:
         )
         response = self._response_or_raise(call, run_blocking(steps, self._send_once, self._clock))
         try:
-            return json.decode(response.body, type=body)
+            return decode_response(response.body, call.response_type)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise OnejobError(f"{self.url} answered without a onejob response body; check the URL") from error
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from onejob.http.problems import Problem
-from onejob.http.responses import error_out
+from onejob.http.responses import to_error_body
 from onejob.settings import CliSettings
 
 from .backend import Backend, EngineBackend, open_backend, open_engine_backend
@@ -48,6 +48,6 @@ def call_engine(
 
 def report_failure(options: Namespace, failure: Problem, code: int) -> int:
     if options.json:
-        write(to_json({"error": error_out(failure)}))
+        write(to_json({"error": to_error_body(failure)}))
     print_error(failure.message)
     return code

@@ -14,7 +14,7 @@ from onejob.clock import SystemClock
 from onejob.core.identity import FORBIDDEN_CHARACTERS
 from onejob.core.states import IdempotencyStatus, JobState
 from onejob.core.timestamps import to_utc
-from onejob.http.schemas.jobs import JobOut
+from onejob.resources.jobs import JobView
 
 _ANSI_CODES: Final = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
@@ -152,7 +152,7 @@ def paint_state(screen: Screen, state: str) -> str:
     return screen.paint(STATE_STYLES.get(state, "yellow"), state)
 
 
-def job_line(screen: Screen, job: JobOut) -> str:
+def job_line(screen: Screen, job: JobView) -> str:
     return f"{job.id} {paint_state(screen, job.state)} ({sanitize(job.type)})"
 
 

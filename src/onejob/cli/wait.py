@@ -6,7 +6,7 @@ from typing import Final
 
 from onejob.clock import SystemClock
 from onejob.core.states import ENDED_STATES, JobState
-from onejob.http.schemas.jobs import SingleJobOut
+from onejob.resources.jobs import SingleJob
 
 from .backend import Backend
 from .render import format_duration, sanitize
@@ -18,7 +18,7 @@ BAR_WIDTH: Final = 24
 ERASE_LINE: Final = "\r\x1b[K"
 
 
-def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) -> SingleJobOut:
+def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) -> SingleJob:
     """Show a progress bar until the job has ended or the timeout is over; the job as it is then."""
     clock, bar = SystemClock(), ProgressBar()
     begin = now = clock.monotonic()

@@ -2,7 +2,6 @@
 
 from typing import Any, NoReturn, TypeVar
 
-from msgspec import json
 from msgspec.structs import replace
 
 from onejob.codes import NextAction
@@ -23,6 +22,7 @@ from onejob.errors import (
     WindowPassed,
 )
 
+from .decoding import decode_response
 from .flow import CallOutcome, NoResponse, ProblemBody, ServerResponse, classify, is_definitive, parse_problem
 from .requests import Call
 
@@ -36,7 +36,7 @@ def decode_or_raise(call: Call[T], outcome: CallOutcome) -> T:
         raise_no_response(call, outcome, response.reason)
     action = classify(response)
     if action is NextAction.KEEP:
-        return json.decode(response.body, type=call.response_type)
+        return decode_response(response.body, call.response_type)
     problem = parse_problem(response)
     error = error_from_problem(problem, response, call.key or "")
     if call.key is None:

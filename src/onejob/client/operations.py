@@ -1,18 +1,18 @@
 """The operations of a client, as generators whose steps a blocking or an async driver performs."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
-import msgspec
 from msgspec import Struct, json
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from onejob.codes import NextAction
 from onejob.core.key import IdempotencyKey, KeyLike, checked_key
+from onejob.core.replies import LimitWarning
 from onejob.errors import (
     AmbiguousOutcome,
     Invalid,
@@ -24,8 +24,20 @@ from onejob.errors import (
     WindowPassed,
 )
 from onejob.ids import KeyGenerator, new_nonce, random_fraction
+from onejob.resources.jobs import EventView, Jobs, JobView, LogPage, SiteView
+from onejob.resources.keys import KeyHistory, Keys
+from onejob.resources.quotas import (
+    LimitsView,
+    QuotaResponse,
+    ReservationHeld,
+    ReservationSettled,
+    SlotReservation,
+    TenantQuotaResponse,
+    UsageResponse,
+)
+from onejob.resources.submissions import BatchVerdict, ClientState, SubmitResponse
 
-from . import models, requests
+from . import requests
 from .errors import decode_or_raise, error_from_problem, raise_no_response
 from .flow import (
     CallOutcome,
@@ -42,7 +54,7 @@ from .flow import (
     send_with_retries,
 )
 from .outbox import Intent, Outbox
-from .requests import Call, LimitsLike, SubmissionLike, SubmitOptions, UserId
+from .requests import Call, ClientSequenceReceipt, LimitsLike, SubmissionLike, SubmitOptions, UserId
 
 T = TypeVar("T")
 BATCH_MAX: Final = 1_000
@@ -56,8 +68,30 @@ _WINDOW_DEFAULT_MS: Final = requests.WINDOW_DEFAULT // timedelta(milliseconds=1)
 _EMPTY_RESPONSE: Final = ServerResponse(0, {}, b"")
 _QUOTA_REASONS: Final = (Reason.QUOTA_EXCEEDED, Reason.COST_LIMIT_EXCEEDED)
 
-SubmitCall = Call[models.SubmitResponseModel]
-SubmitVerdict = models.ReceiptModel | OnejobError
+
+class ClientReceipt(Struct, frozen=True, kw_only=True):
+    """The result of a submission."""
+
+    outcome: str
+    key: str
+    scope: str
+    job_id: str
+    job: JobView | None  # None if the server knows the job by its id alone
+    expires_at: datetime | None
+    attempts: int
+    warnings: Sequence[LimitWarning] = ()
+
+    @property
+    def created(self) -> bool:
+        return self.outcome == "created"
+
+    @property
+    def replayed(self) -> bool:
+        return self.outcome == "replayed"
+
+
+SubmitCall = Call[SubmitResponse]
+SubmitVerdict = ClientReceipt | OnejobError
 
 
 class ClientSubmission(Struct, frozen=True, kw_only=True):
@@ -89,7 +123,7 @@ class ResumedIntent(Struct, frozen=True):
     """The result of an intent that was left in the outbox: a receipt or an error."""
 
     key: str
-    receipt: models.ReceiptModel | models.SequenceReceiptModel | None = None
+    receipt: ClientReceipt | ClientSequenceReceipt | None = None
     error: OnejobError | None = None
 
 
@@ -158,7 +192,7 @@ class ClientOperations:
         idempotency_key: KeyLike | None = None,
         key_from: Iterable[str] = (),
         **options: Unpack[SubmitOptions],
-    ) -> Operation[models.ReceiptModel]:
+    ) -> Operation[ClientReceipt]:
         """Create one job, or return the one that this key already created. Without a key, one is generated."""
         names = (key_from,) if isinstance(key_from, str) else tuple(key_from)
         submission = ClientSubmission(
@@ -192,7 +226,7 @@ class ClientOperations:
         scope: str,
         jobs: Iterable[SubmissionLike] | None = None,
         idempotency_ttl: timedelta | None = None,
-    ) -> Operation[models.SequenceReceiptModel]:
+    ) -> Operation[ClientSequenceReceipt]:
         """Execute the next sequence number of a client, or return the answer that it had."""
         submissions, key = _sequence_jobs(type, input, jobs), checked_key(idempotency_key)
         call = requests.sequence_call(client_id, sequence, key, submissions, scope=scope, ttl=idempotency_ttl)
@@ -207,11 +241,11 @@ class ClientOperations:
         scope: str,
         jobs: Iterable[SubmissionLike] | None = None,
         idempotency_ttl: timedelta | None = None,
-    ) -> Operation[models.SequenceReceiptModel]:
+    ) -> Operation[ClientSequenceReceipt]:
         """Submit under the next sequence number of this client, which the outbox counts."""
         outbox, submissions = self._require_outbox(), _sequence_jobs(type, input, jobs)
 
-        def make_call(key: IdempotencyKey) -> Call[models.SequenceReceiptModel]:
+        def make_call(key: IdempotencyKey) -> Call[ClientSequenceReceipt]:
             return requests.sequence_call(
                 key.client_id, key.sequence, str(key), submissions, scope=scope, ttl=idempotency_ttl
             )
@@ -248,10 +282,10 @@ class ClientOperations:
                 resumed.append(ResumedIntent(intent.key, receipt))
         return resumed
 
-    def get_client_state(self, client_id: str, *, scope: str) -> Operation[models.ClientStateModel]:
+    def get_client_state(self, client_id: str, *, scope: str) -> Operation[ClientState]:
         return self._send(requests.client_state_call(client_id, scope=scope))
 
-    def job(self, job_id: str) -> Operation[models.JobModel]:
+    def job(self, job_id: str) -> Operation[JobView]:
         return (yield from self._send(requests.job_call(job_id))).job
 
     def jobs(
@@ -262,26 +296,26 @@ class ClientOperations:
         user: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> Operation[models.JobPageModel]:
+    ) -> Operation[Jobs]:
         """A page of jobs, newest first; `before` is `next` of the previous page."""
         return self._send(requests.jobs_call(state=state, type=type, user=user, before=before, limit=limit))
 
-    def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> Operation[models.JobModel]:
+    def cancel(self, job_id: str, *, idempotency_key: str | None = None) -> Operation[JobView]:
         return (yield from self._send(requests.cancel_call(job_id, idempotency_key))).job
 
-    def explain(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[models.KeyHistoryModel]:
+    def explain(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[KeyHistory]:
         return self._send(requests.key_call(key, scope=scope, user=user))
 
     def keys(
         self, *, scope: str | None = None, user: str | None = None, cursor: str | None = None, limit: int = 100
-    ) -> Operation[models.KeyPageModel]:
+    ) -> Operation[Keys]:
         """A page of keys; `cursor` is `next` of the previous page."""
         return self._send(requests.keys_call(scope=scope, user=user, cursor=cursor, limit=limit))
 
     def forget(self, key: KeyLike, *, scope: str, user: str | None = None) -> Operation[datetime]:
         return (yield from self._send(requests.forget_call(key, scope=scope, user=user))).usable_after
 
-    def wait(self, job_id: str, timeout: timedelta | float | None = None) -> Operation[models.JobModel]:
+    def wait(self, job_id: str, timeout: timedelta | float | None = None) -> Operation[JobView]:
         """The job when it has ended, by long polling; TimeoutError if that takes longer than `timeout`."""
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         end = float("inf") if seconds is None else self._now() + seconds
@@ -309,15 +343,15 @@ class ClientOperations:
         """The job's input as JSON; for operators."""
         return bytes((yield from self._send(requests.input_call(job_id))))
 
-    def sites(self, job_id: str) -> Operation[list[models.SiteModel]]:
+    def sites(self, job_id: str) -> Operation[list[SiteView]]:
         """How the job stands at each of its data centres, as far as the server has heard; empty: it has none."""
         return (yield from self._send(requests.sites_call(job_id))).sites
 
-    def failures(self, job_id: str) -> Operation[list[models.EventModel]]:
+    def failures(self, job_id: str) -> Operation[list[EventView]]:
         """The failed attempts of a job whose exception had a message, which is `detail`; for operators."""
-        return (yield from self._send(requests.failures_call(job_id))).failures
+        return [*(yield from self._send(requests.failures_call(job_id))).failures]
 
-    def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> Operation[models.LogPageModel]:
+    def log_lines(self, job_id: str, *, offset: int = 0, limit: int = 100) -> Operation[LogPage]:
         return self._send(requests.logs_call(job_id, offset=offset, limit=limit))
 
     def reserve_job_slot(
@@ -346,7 +380,7 @@ class ClientOperations:
         ttl_seconds: float = SLOT_TTL_SECONDS,
         *,
         idempotency_key: KeyLike | None = None,
-    ) -> Operation[models.HeldSlotModel]:
+    ) -> Operation[ReservationHeld]:
         """`reserve_job_slot` with its deadline and warnings; a refusal is raised."""
         # Always under a key: without one, a lost response would leave a slot whose id is unknown.
         key = new_nonce() if idempotency_key is None else idempotency_key
@@ -365,7 +399,7 @@ class ClientOperations:
         """Free a slot; False if there is none to free: it is unknown, expired or consumed."""
         return (yield from self._settle_slot(requests.release_slot_call(reservation_id)))
 
-    def _settle_slot(self, call: Call[models.SettledSlotModel]) -> Operation[bool]:
+    def _settle_slot(self, call: Call[ReservationSettled]) -> Operation[bool]:
         try:
             return (yield from self._send(call)).was_known
         except SubmissionRefused as error:
@@ -377,32 +411,30 @@ class ClientOperations:
         """Prolong a slot that has not expired; returns its new deadline."""
         return (yield from self._send(requests.renew_slot_call(reservation_id, ttl_seconds))).expires_at
 
-    def reservations(self, user_id: UserId | None = None) -> Operation[list[models.SlotReservationModel]]:
-        return (yield from self._send(requests.slots_call(user_id))).reservations
+    def reservations(self, user_id: UserId | None = None) -> Operation[list[SlotReservation]]:
+        return [*(yield from self._send(requests.slots_call(user_id))).reservations]
 
-    def usage(self, user_id: UserId | None = None) -> Operation[models.UsageModel]:
+    def usage(self, user_id: UserId | None = None) -> Operation[UsageResponse]:
         return self._send(requests.usage_call(user_id))
 
-    def quota(self, user_id: UserId) -> Operation[models.QuotaModel]:
+    def quota(self, user_id: UserId) -> Operation[QuotaResponse]:
         return self._send(requests.quota_call(user_id))
 
-    def set_quota(self, user_id: UserId, limits: LimitsLike | models.LimitsModel) -> Operation[models.QuotaModel]:
+    def set_quota(self, user_id: UserId, limits: LimitsLike | LimitsView) -> Operation[QuotaResponse]:
         """Set the limits of a user (`onejob.Limits`); with empty limits the tenant's default applies."""
         return self._send(requests.set_quota_call(user_id, limits))
 
-    def tenant_quota(self) -> Operation[models.TenantQuotaModel]:
+    def tenant_quota(self) -> Operation[TenantQuotaResponse]:
         return self._send(requests.tenant_quota_call())
 
-    def set_tenant_quota(
-        self, limits: TenantLimitsLike | models.TenantQuotaModel
-    ) -> Operation[models.TenantQuotaModel]:
+    def set_tenant_quota(self, limits: TenantLimitsLike | TenantQuotaResponse) -> Operation[TenantQuotaResponse]:
         return self._send(requests.set_tenant_quota_call(default=limits.default, ceiling=limits.ceiling))
 
-    def _submit_one(self, submission: ClientSubmission) -> Operation[models.ReceiptModel]:
+    def _submit_one(self, submission: ClientSubmission) -> Operation[ClientReceipt]:
         key = _given_or_derived_key(submission)
         if self.outbox is None:
             call = requests.submit_call(submission, str(next(self._keys)) if key is None else key)
-            receipt: models.ReceiptModel = yield from self._send_for_receipt(call)
+            receipt: ClientReceipt = yield from self._send_for_receipt(call)
             return receipt
         intent = yield from self._write_intent(self.outbox, submission, key)
         receipt = yield from self._resolve_intent(self.outbox, intent)
@@ -425,15 +457,15 @@ class ClientOperations:
         return [verdicts[index] for index in range(len(calls))]
 
     def _resolve_batch_item(
-        self, call: SubmitCall, item: models.BatchItemModel | None, *, outcome_unknown: bool
+        self, call: SubmitCall, item: BatchVerdict | None, *, outcome_unknown: bool
     ) -> Operation[SubmitVerdict]:
         """The verdict of one item; if the batch had none, the item is sent alone, with the same key and bytes."""
         try:
             if item is not None and item.idempotency is not None and item.idempotency.key == call.key:
-                response = models.SubmitResponseModel(item.idempotency, item.job, item.job_id)
+                response = SubmitResponse(item.job, item.idempotency, item.job_id)
                 return _receipt_from_response(response, call, 1)
             if item is not None and item.error is not None:
-                problem = msgspec.convert(item.error, ProblemBody)
+                problem = ProblemBody(**asdict(item.error))
                 refusal = ServerResponse(item.status, {}, json.encode({"error": item.error}))
                 if classify(refusal) not in (NextAction.RETRY, NextAction.WAIT):
                     return error_from_problem(problem, refusal, call.key or "")
@@ -470,10 +502,10 @@ class ClientOperations:
 
     def _resolve_sequence_intent(
         self, outbox: Outbox, intent: Intent, *, new: bool
-    ) -> Operation[models.SequenceReceiptModel | None]:
+    ) -> Operation[ClientSequenceReceipt | None]:
         """The receipt; None if the number was used before, and this submission certainly was not executed under it."""
         try:
-            receipt: models.SequenceReceiptModel = yield from self._resolve_intent(outbox, intent)
+            receipt: ClientSequenceReceipt = yield from self._resolve_intent(outbox, intent)
         except OnejobError as error:
             if _is_used_number(error) and not (new and isinstance(error, WindowPassed)):
                 return None
@@ -523,7 +555,7 @@ class ClientOperations:
         window = self._windows.seconds_for(call) if intent is None else intent.remaining_ms / 1000
         outcome = yield from self._send_with_retries(call, window, outcome_unknown=not is_new)
         response = decode_or_raise(call, outcome)
-        if isinstance(response, models.SubmitResponseModel):
+        if isinstance(response, SubmitResponse):
             return _receipt_from_response(response, call, outcome.attempts)
         return replace(response, attempts=outcome.attempts)
 
@@ -606,7 +638,7 @@ def _call_from_intent(intent: Intent) -> Call[Any]:
     return Call(
         method="POST",
         path=intent.path,
-        response_type=models.SequenceReceiptModel if intent.sequence else models.SubmitResponseModel,
+        response_type=ClientSequenceReceipt if intent.sequence else SubmitResponse,
         body=intent.body,
         key=intent.key,
         window_ms=intent.window_ms,
@@ -616,11 +648,9 @@ def _call_from_intent(intent: Intent) -> Call[Any]:
     )
 
 
-def _receipt_from_response(
-    response: models.SubmitResponseModel, call: SubmitCall, attempts: int
-) -> models.ReceiptModel:
+def _receipt_from_response(response: SubmitResponse, call: SubmitCall, attempts: int) -> ClientReceipt:
     assert call.key is not None
-    return models.ReceiptModel(
+    return ClientReceipt(
         outcome=response.idempotency.outcome,
         key=call.key,
         scope=response.idempotency.scope,

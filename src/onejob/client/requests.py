@@ -13,8 +13,22 @@ from onejob.core.fingerprint import canonical_json, encode_input, fingerprint
 from onejob.core.key import KeyLike, checked_key
 from onejob.core.timestamps import checked_timedelta
 from onejob.errors import Invalid
+from onejob.resources.jobs import Failures, Jobs, LogPage, SingleJob, SitesOfJob, StepsOfJob
+from onejob.resources.keys import KeyForgotten, KeyHistory, Keys
+from onejob.resources.operators import BulkResult, OverviewView, TypePaused, Types, Workers
+from onejob.resources.quotas import (
+    LimitsView,
+    QuotaResponse,
+    ReservationHeld,
+    ReservationRenewed,
+    ReservationSettled,
+    SlotReservations,
+    TenantQuotaResponse,
+    UsageResponse,
+)
+from onejob.resources.submissions import BatchResponse, ClientState, SequenceResponse, SubmitResponse
 
-from . import models
+from .decoding import decode_response
 from .flow import ServerResponse
 
 WINDOW_DEFAULT: Final = timedelta(hours=24)
@@ -78,6 +92,12 @@ class LimitsLike(Protocol):
     def cost_limit(self) -> CostLimitLike | None: ...
 
 
+class ClientSequenceReceipt(SequenceResponse, frozen=True):
+    """The result of a submission under a sequence number."""
+
+    attempts: int = 1
+
+
 class Call(Struct, Generic[T], frozen=True, kw_only=True):
     """One HTTP request, the same on every attempt, and the type of its response."""
 
@@ -94,15 +114,15 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
     def accepts(self, response: ServerResponse) -> bool:
         """True if the response is complete and belongs to this call; a broken proxy may deliver another one's."""
         try:
-            body = json.decode(response.body, type=self.response_type)
+            body = decode_response(response.body, self.response_type)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
         match body:
-            case models.SubmitResponseModel():
+            case SubmitResponse():
                 return body.idempotency.key == self.key
-            case models.SequenceReceiptModel():
+            case ClientSequenceReceipt():
                 return body.key == self.key
-            case models.JobResponseModel():
+            case SingleJob():
                 return body.job.id in self.path
         return True
 
@@ -114,12 +134,12 @@ def checked_window(window: timedelta | None) -> timedelta:
     return WINDOW_DEFAULT if window is None else window
 
 
-def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.SubmitResponseModel]:
+def submit_call(submission: SubmissionLike, key: str | None) -> Call[SubmitResponse]:
     body, ttl = _job_body(submission), _ttl(submission)
     return Call(
         method="POST",
         path="/api/jobs",
-        response_type=models.SubmitResponseModel,
+        response_type=SubmitResponse,
         body=_encode(body if key is None else body | {"idempotencyKey": key}),
         key=key,
         window_ms=(ttl or WINDOW_DEFAULT) // timedelta(milliseconds=1),
@@ -127,15 +147,15 @@ def submit_call(submission: SubmissionLike, key: str | None) -> Call[models.Subm
     )
 
 
-def batch_call(calls: Iterable[Call[models.SubmitResponseModel]]) -> Call[models.BatchResponseModel]:
+def batch_call(calls: Iterable[Call[SubmitResponse]]) -> Call[BatchResponse]:
     """Many submissions in one request, each with its own bytes."""
     body = b'{"jobs":[' + b",".join(call.body for call in calls) + b"]}"
-    return Call(method="POST", path="/api/jobs/batch", response_type=models.BatchResponseModel, body=body, key="")
+    return Call(method="POST", path="/api/jobs/batch", response_type=BatchResponse, body=body, key="")
 
 
 def sequence_call(
     client_id: str, sequence: int, key: str, jobs: Iterable[SubmissionLike], *, scope: str, ttl: timedelta | None
-) -> Call[models.SequenceReceiptModel]:
+) -> Call[ClientSequenceReceipt]:
     bodies = [_job_body(job) for job in jobs]
     data: dict[str, Any] = {"scope": scope, "sequence": sequence, "idempotencyKey": key}
     if ttl is not None:
@@ -144,20 +164,20 @@ def sequence_call(
     return Call(
         method="POST",
         path=f"/api/clients/{_segment(client_id)}/jobs",
-        response_type=models.SequenceReceiptModel,
+        response_type=ClientSequenceReceipt,
         body=_encode(data),
         key=key,
         sequenced=True,
     )
 
 
-def client_state_call(client_id: str, *, scope: str) -> Call[models.ClientStateModel]:
-    return _get(f"/api/clients/{_segment(client_id)}/state", models.ClientStateModel, scope=scope)
+def client_state_call(client_id: str, *, scope: str) -> Call[ClientState]:
+    return _get(f"/api/clients/{_segment(client_id)}/state", ClientState, scope=scope)
 
 
-def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[models.JobResponseModel]:
+def job_call(job_id: str, *, wait_seconds: float | None = None) -> Call[SingleJob]:
     wait = None if wait_seconds is None else f"{wait_seconds:.3f}"
-    return _get(_job_path(job_id), models.JobResponseModel, wait=wait)
+    return _get(_job_path(job_id), SingleJob, wait=wait)
 
 
 def jobs_call(
@@ -170,9 +190,9 @@ def jobs_call(
     created_before: datetime | None = None,
     before: str | None = None,
     limit: int,
-) -> Call[models.JobPageModel]:
+) -> Call[Jobs]:
     wanted = job_filter(state, type, user, label, created_after, created_before)
-    return _get("/api/jobs", models.JobPageModel, **wanted, cursor=before, limit=limit)
+    return _get("/api/jobs", Jobs, **wanted, cursor=before, limit=limit)
 
 
 def job_filter(
@@ -202,41 +222,41 @@ def act_on_jobs_call(
     before: str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
-) -> Call[Raw]:
+) -> Call[BulkResult]:
     body = {"action": action, "filter": wanted, "cursor": before, "dryRun": dry_run}
-    call = _change("POST", "/api/jobs/actions", Raw, body)
+    call = _change("POST", "/api/jobs/actions", BulkResult, body)
     return call if idempotency_key is None else msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
-def overview_call() -> Call[Raw]:
-    return _get("/api/overview", Raw)
+def overview_call() -> Call[OverviewView]:
+    return _get("/api/overview", OverviewView)
 
 
-def workers_call() -> Call[Raw]:
-    return _get("/api/workers", Raw)
+def workers_call() -> Call[Workers]:
+    return _get("/api/workers", Workers)
 
 
-def types_call() -> Call[Raw]:
-    return _get("/api/types", Raw)
+def types_call() -> Call[Types]:
+    return _get("/api/types", Types)
 
 
-def pause_type_call(type: str) -> Call[Raw]:
-    return _change("POST", f"/api/types/{_segment(type)}/pause", Raw)
+def pause_type_call(type: str) -> Call[TypePaused]:
+    return _change("POST", f"/api/types/{_segment(type)}/pause", TypePaused)
 
 
-def resume_type_call(type: str) -> Call[Raw]:
-    return _change("POST", f"/api/types/{_segment(type)}/resume", Raw)
+def resume_type_call(type: str) -> Call[TypePaused]:
+    return _change("POST", f"/api/types/{_segment(type)}/resume", TypePaused)
 
 
-def cancel_call(job_id: str, idempotency_key: str | None = None) -> Call[models.JobResponseModel]:
-    call = _change("POST", f"{_job_path(job_id)}/cancel", models.JobResponseModel)
+def cancel_call(job_id: str, idempotency_key: str | None = None) -> Call[SingleJob]:
+    call = _change("POST", f"{_job_path(job_id)}/cancel", SingleJob)
     return call if idempotency_key is None else msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
-def resolve_call(job_id: str, resolution: str, *, note: str, idempotency_key: str) -> Call[models.JobResponseModel]:
+def resolve_call(job_id: str, resolution: str, *, note: str, idempotency_key: str) -> Call[SingleJob]:
     """The key makes a retry the same answer; without it, a second attempt would find the job resolved and be refused."""
     body = {"resolution": resolution, "note": note}
-    call = _change("POST", f"{_job_path(job_id)}/resolve", models.JobResponseModel, body)
+    call = _change("POST", f"{_job_path(job_id)}/resolve", SingleJob, body)
     return msgspec.structs.replace(call, key_header=quote_key(idempotency_key))
 
 
@@ -244,84 +264,84 @@ def input_call(job_id: str) -> Call[Raw]:
     return _get(f"{_job_path(job_id)}/input", Raw)
 
 
-def sites_call(job_id: str) -> Call[models.SitesModel]:
-    return _get(f"{_job_path(job_id)}/sites", models.SitesModel)
+def sites_call(job_id: str) -> Call[SitesOfJob]:
+    return _get(f"{_job_path(job_id)}/sites", SitesOfJob)
 
 
-def failures_call(job_id: str) -> Call[models.FailuresModel]:
-    return _get(f"{_job_path(job_id)}/failures", models.FailuresModel)
+def failures_call(job_id: str) -> Call[Failures]:
+    return _get(f"{_job_path(job_id)}/failures", Failures)
 
 
 def result_call(job_id: str) -> Call[Raw]:
     return _get(f"{_job_path(job_id)}/result", Raw)
 
 
-def steps_call(job_id: str) -> Call[Any]:
-    return _get(f"{_job_path(job_id)}/steps", dict[str, Any])
+def steps_call(job_id: str) -> Call[StepsOfJob]:
+    return _get(f"{_job_path(job_id)}/steps", StepsOfJob)
 
 
-def logs_call(job_id: str, *, offset: int, limit: int) -> Call[models.LogPageModel]:
-    return _get(f"{_job_path(job_id)}/logs", models.LogPageModel, offset=offset, limit=limit)
+def logs_call(job_id: str, *, offset: int, limit: int) -> Call[LogPage]:
+    return _get(f"{_job_path(job_id)}/logs", LogPage, offset=offset, limit=limit)
 
 
-def key_call(key: KeyLike, *, scope: str, user: str | None) -> Call[models.KeyHistoryModel]:
-    return _get(_key_path(key), models.KeyHistoryModel, scope=scope, user=user)
+def key_call(key: KeyLike, *, scope: str, user: str | None) -> Call[KeyHistory]:
+    return _get(_key_path(key), KeyHistory, scope=scope, user=user)
 
 
-def keys_call(*, scope: str | None, user: str | None, cursor: str | None, limit: int) -> Call[models.KeyPageModel]:
-    return _get("/api/keys", models.KeyPageModel, scope=scope, user=user, cursor=cursor, limit=limit)
+def keys_call(*, scope: str | None, user: str | None, cursor: str | None, limit: int) -> Call[Keys]:
+    return _get("/api/keys", Keys, scope=scope, user=user, cursor=cursor, limit=limit)
 
 
-def forget_call(key: KeyLike, *, scope: str, user: str | None) -> Call[models.ForgetResponseModel]:
+def forget_call(key: KeyLike, *, scope: str, user: str | None) -> Call[KeyForgotten]:
     path = _with_query(_key_path(key), scope=scope, user=user)
-    return _change("DELETE", path, models.ForgetResponseModel)
+    return _change("DELETE", path, KeyForgotten)
 
 
 def reserve_slot_call(
     key: KeyLike, *, user: UserId | None, max_concurrent: int | None, ttl_seconds: float
-) -> Call[models.HeldSlotModel]:
+) -> Call[ReservationHeld]:
     fields = {"user": _user_name(user), "maxConcurrent": max_concurrent, "ttlSeconds": ttl_seconds}
-    call = _change("POST", "/api/reservations", models.HeldSlotModel, fields)
+    call = _change("POST", "/api/reservations", ReservationHeld, fields)
     return msgspec.structs.replace(call, key_header=quote_key(key))
 
 
-def consume_slot_call(reservation_id: str, job_id: str | None) -> Call[models.SettledSlotModel]:
-    return _change("POST", _slot_path(reservation_id, "consume"), models.SettledSlotModel, {"jobId": job_id})
+def consume_slot_call(reservation_id: str, job_id: str | None) -> Call[ReservationSettled]:
+    return _change("POST", _slot_path(reservation_id, "consume"), ReservationSettled, {"jobId": job_id})
 
 
-def release_slot_call(reservation_id: str) -> Call[models.SettledSlotModel]:
-    return _change("POST", _slot_path(reservation_id, "release"), models.SettledSlotModel)
+def release_slot_call(reservation_id: str) -> Call[ReservationSettled]:
+    return _change("POST", _slot_path(reservation_id, "release"), ReservationSettled)
 
 
-def renew_slot_call(reservation_id: str, ttl_seconds: float) -> Call[models.HeldSlotModel]:
-    return _change("POST", _slot_path(reservation_id, "renew"), models.HeldSlotModel, {"ttlSeconds": ttl_seconds})
+def renew_slot_call(reservation_id: str, ttl_seconds: float) -> Call[ReservationRenewed]:
+    return _change("POST", _slot_path(reservation_id, "renew"), ReservationRenewed, {"ttlSeconds": ttl_seconds})
 
 
-def slots_call(user: UserId | None) -> Call[models.SlotReservationsModel]:
-    return _get("/api/reservations", models.SlotReservationsModel, user=_user_name(user))
+def slots_call(user: UserId | None) -> Call[SlotReservations]:
+    return _get("/api/reservations", SlotReservations, user=_user_name(user))
 
 
-def usage_call(user: UserId | None) -> Call[models.UsageModel]:
-    return _get("/api/usage", models.UsageModel, user=_user_name(user))
+def usage_call(user: UserId | None) -> Call[UsageResponse]:
+    return _get("/api/usage", UsageResponse, user=_user_name(user))
 
 
-def quota_call(user: UserId) -> Call[models.QuotaModel]:
-    return _get(_quota_path(user), models.QuotaModel)
+def quota_call(user: UserId) -> Call[QuotaResponse]:
+    return _get(_quota_path(user), QuotaResponse)
 
 
-def set_quota_call(user: UserId, limits: LimitsLike | models.LimitsModel) -> Call[models.QuotaModel]:
-    return _change("PUT", _quota_path(user), models.QuotaModel, _limits_body(limits))
+def set_quota_call(user: UserId, limits: LimitsLike | LimitsView) -> Call[QuotaResponse]:
+    return _change("PUT", _quota_path(user), QuotaResponse, _limits_body(limits))
 
 
-def tenant_quota_call() -> Call[models.TenantQuotaModel]:
-    return _get("/api/quotas", models.TenantQuotaModel)
+def tenant_quota_call() -> Call[TenantQuotaResponse]:
+    return _get("/api/quotas", TenantQuotaResponse)
 
 
 def set_tenant_quota_call(
-    *, default: LimitsLike | models.LimitsModel, ceiling: LimitsLike | models.LimitsModel
-) -> Call[models.TenantQuotaModel]:
+    *, default: LimitsLike | LimitsView, ceiling: LimitsLike | LimitsView
+) -> Call[TenantQuotaResponse]:
     halves = {"default": _limits_body(default), "ceiling": _limits_body(ceiling)}
-    return _change("PUT", "/api/quotas", models.TenantQuotaModel, halves)
+    return _change("PUT", "/api/quotas", TenantQuotaResponse, halves)
 
 
 def checked_url(url: str) -> str:
@@ -411,10 +431,10 @@ def _user_name(user: UserId | None) -> str | None:
     return str(user) if isinstance(user, int) else user
 
 
-def _limits_body(limits: LimitsLike | models.LimitsModel) -> dict[str, Any]:
+def _limits_body(limits: LimitsLike | LimitsView) -> dict[str, Any]:
     cost = limits.cost_limit
     # onejob.Limits has micro-units; a model from the server has units, as the request does.
-    unit = 1 if isinstance(limits, models.LimitsModel) else _MICRO
+    unit = 1 if isinstance(limits, LimitsView) else _MICRO
     return {
         "maxConcurrent": limits.max_concurrent,
         "jobsPerHour": limits.jobs_per_hour,

@@ -19,6 +19,11 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
+class SequenceOutcome(StrEnum):
+    COMMITTED = "COMMITTED"
+    ALREADY_COMMITTED = "ALREADY_COMMITTED"
+
+
 class Reason(StrEnum):
     STALE = "STALE"
     ALREADY_SETTLED = "ALREADY_SETTLED"
@@ -53,7 +58,7 @@ class LimitName(StrEnum):
 
 
 class LimitWarning(Struct, frozen=True, gc=False):
-    """A limit that is nearly reached, or exceeded where it only warns."""
+    """A limit that is nearly reached, or reached where it only warns."""
 
     limit: LimitName
     message: str

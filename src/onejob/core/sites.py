@@ -9,8 +9,7 @@ it. Its state follows from its sites: it ends in the step that ends the last del
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,10 +19,9 @@ from msgspec.structs import replace
 from .command import Step
 from .errors import Invalid
 from .facts import JOB_ID_BYTES, U64, Attachment, AttachmentKind, Fact, Job, Record
-from .identity import SITE_TYPE_PREFIX, format_job_id
+from .identity import SITE_TYPE_PREFIX
 from .replies import Created
 from .states import ENDED_STATES, JobState, Move
-from .timestamps import to_utc
 
 if TYPE_CHECKING:
     from .submit import Submit
@@ -40,7 +38,7 @@ REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
 
 _SITE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_WITHOUT_EFFECT: Final = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.LOST, OTHER_JOB, REFUSED})
+WITHOUT_EFFECT: Final = frozenset({JobState.FAILED, JobState.CANCELLED, JobState.LOST, OTHER_JOB, REFUSED})
 _FINAL: Final = frozenset({*ENDED_STATES - {JobState.LOST}, OTHER_JOB, REFUSED, UNKNOWN})
 
 
@@ -144,22 +142,6 @@ class Sites(Struct, frozen=True, kw_only=True):
 NO_SITES: Final = Sites()
 
 
-class SiteView(Struct, frozen=True, kw_only=True):
-    """How a job stands at one of its sites, as far as the home knows."""
-
-    site: str
-    state: str | None  # of the job there, `other job`, `refused` or `unknown`; None: it has not answered
-    at: datetime | None = None  # when it answered
-    on_its_way: str | None = None  # `submission` or `cancel`: not confirmed by the site yet
-    error: str | None = None  # why the latest attempt to reach it failed
-    error_at: datetime | None = None
-    other_job: str | None = None  # of `other job`: the id of the job that the key belongs to there
-    prevailing_job: str | None = None  # of that job and this one, the one with the smaller id
-    cancel_at: str | None = None  # the site at which the other one of the two is to be cancelled
-    cancel_command: str | None = None  # which cancels it there; none is cancelled by itself
-    paths: tuple[str, ...] = ()  # where the two submissions differ
-
-
 def checked_site_name(name: str) -> str:
     if not isinstance(name, str) or not _SITE_NAME.fullmatch(name):
         raise Invalid("sites", "the name of a site is 1 to 32 of a-z, 0-9 and -; correct it")
@@ -257,56 +239,5 @@ def move_after_sites(states: Mapping[str, str]) -> tuple[Move, str]:
     return Move.FAIL, "; ".join(f"{site}: {state}" for site, state in states.items() if state != JobState.SUCCESS)
 
 
-def to_site_views(job: Job, deliveries: Iterable[Job], sites: Sites) -> list[SiteView]:
-    answered = [(delivery, decode_answer(delivery)) for delivery in deliveries]
-    homes = {answer.other_job: _site_of(delivery) for delivery, answer in answered if answer.is_other_home}
-    remains = _remains(job, [answer for _, answer in answered])
-    views = [_to_site_view(job, delivery, answer, homes, sites, remains=remains) for delivery, answer in answered]
-    if views and not runs_elsewhere(job):
-        views.append(SiteView(site=sites.here or "here", state=job.state, at=to_utc(job.changed_at)))
-    return sorted(views, key=lambda view: view.site)
-
-
-def _remains(job: Job, answers: Iterable[SiteAnswer]) -> bool:
-    """True if the job has succeeded, or may still do, here or at a site: only then another one is too many."""
-    states: list[str] = [answer.state for answer in answers]
-    if not runs_elsewhere(job):
-        states.append(job.state)
-    return job.state is not JobState.CANCELLED and not _WITHOUT_EFFECT.issuperset(states)
-
-
-def _to_site_view(
-    job: Job, delivery: Job, answer: SiteAnswer, homes: Mapping[str, str], sites: Sites, *, remains: bool
-) -> SiteView:
-    on_its_way = "cancel" if job.state is JobState.CANCELLED else None if answer.state else "submission"
-    site, own_id, other_id = _site_of(delivery), format_job_id(job.id), answer.other_job
-    prevailing, cancel_at, cancel_command = None, None, None
-    if other_id and not answer.is_external:
-        prevailing = min(own_id, other_id)
-        if prevailing == own_id and remains:
-            cancel_at = homes.get(other_id, site)
-            cancel_command = _cancel_command(other_id, sites.urls.get(cancel_at))
-        elif prevailing == other_id and job.state not in ENDED_STATES:
-            cancel_at, cancel_command = sites.here, _cancel_command(own_id, None)
-    return SiteView(
-        site=site,
-        state=answer.state or (REFUSED if answer.is_refused else None),
-        at=to_utc(answer.at) if answer.at else None,
-        on_its_way=None if delivery.state in ENDED_STATES else on_its_way,
-        error=answer.error or None,
-        error_at=to_utc(answer.error_at) if answer.error_at else None,
-        other_job=other_id or None,
-        prevailing_job=prevailing,
-        cancel_at=cancel_at,
-        cancel_command=cancel_command,
-        paths=answer.paths,
-    )
-
-
-def _site_of(delivery: Job) -> str:
+def site_of(delivery: Job) -> str:
     return delivery.type.removeprefix(SITE_TYPE_PREFIX)
-
-
-def _cancel_command(job_id: str, url: str | None) -> str:
-    """For a shell of the site, unless its address is known."""
-    return f"onejob cancel {job_id}" + (f" --url {url}" if url else "")

@@ -34,6 +34,7 @@ TTL_MS_DEFAULT = 24 * 3600 * 1000
 TTL_MS_MIN = 1000
 TTL_MS_MAX = 365 * 24 * 3600 * 1000
 LABELS_BYTES_MAX = 512
+TRACEPARENT_LABEL = "traceparent"  # reserved: the trace context of the submission that created the job
 PRIORITY_MAX = 1000
 ATTEMPTS_MAX = 100
 TIMEOUT_MS_MAX = 30 * 24 * 3600 * 1000

@@ -12,8 +12,9 @@ from django.urls import reverse
 
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
-from onejob.core.views import JobView, KeyHistory
 from onejob.errors import Invalid, NotFound, OnejobError
+from onejob.resources.jobs import JobView
+from onejob.resources.keys import KeySummary
 
 from .ledger import get_ledger
 from .models import LedgerJob, LedgerKey
@@ -119,7 +120,7 @@ def _job_row(job: JobView) -> list[Any]:
     return [_job_link(job), *[(_shown(value), "") for value in shown]]
 
 
-def _key_row(history: KeyHistory) -> list[Any]:
+def _key_row(history: KeySummary) -> list[Any]:
     shown = (history.hits, history.conflicts, history.first_seen, history.expires_at)
     job = _job_link(history.job) if history.job is not None else ("", "")
     names = (history.key, history.scope, history.status.name)

@@ -21,11 +21,11 @@ from django.http import Http404
 from django.http.multipartparser import MultiPartParserError
 from msgspec import Struct
 
-from onejob.core.views import Receipt
 from onejob.errors import OnejobError
 from onejob.middleware.blocking import BlockingRequest
 from onejob.middleware.problems import unavailable_response
 from onejob.middleware.rules import SAFE_METHODS, IdempotencyRules, Need, Rule, expires_header
+from onejob.runtime.receipts import Receipt
 
 from .ledger import get_layer, in_transaction, ledger_database
 from .middleware import (

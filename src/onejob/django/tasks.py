@@ -20,10 +20,10 @@ from django.utils.module_loading import import_string
 from msgspec import json
 
 from onejob.core.states import JobState
-from onejob.core.views import JobView
 from onejob.errors import Invalid, NotFound
 from onejob.ledger.parse import ATTEMPTS_DEFAULT
 from onejob.middleware.request_fingerprint import scope_name
+from onejob.resources.jobs import JobView
 from onejob.worker import Context
 from onejob.worker.handlers import Handler, build_handler
 

@@ -30,19 +30,19 @@ from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE, format_job_id
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import Found
-from onejob.core.views import JobView
 from onejob.core.work import RETENTION_MS, Finish, FinishOutcome
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
+from onejob.resources.jobs import JobView
 from onejob.runtime.claims import ClaimedJob
+from onejob.runtime.present import to_job_view
 from onejob.runtime.service_loop import ServiceLoop
 from onejob.webhooks import load_or_create_secrets, signed_headers
 
 from .config import ServiceConfig
 from .metrics import VERSION
-from .schemas.jobs import JobOut, job_out
 from .schemas.types import ResponseBody
 
 POST_SECONDS_MAX = 15.0
@@ -74,7 +74,7 @@ class CallbackOut(ResponseBody, frozen=True, rename="camel"):
     """The body that is posted."""
 
     delivery: str  # the same on every retry
-    job: JobOut
+    job: JobView
 
 
 @asynccontextmanager
@@ -223,7 +223,7 @@ class CallbackSender:
         if not isinstance(reply, Found) or reply.job is None:
             raise OnejobError("the job is gone")
         secrets = await load_or_create_secrets(self._gate, tenant, self._ids, actor=ACTOR)
-        body = json.encode(CallbackOut(format_job_id(callback_job.id), job_out(JobView(reply.job))))
+        body = json.encode(CallbackOut(format_job_id(callback_job.id), to_job_view(reply.job)))
         now = SystemClock().wall_ms() // 1000
         headers = {"User-Agent": f"onejob/{VERSION}"} | signed_headers(
             secrets, body, delivery=format_job_id(callback_job.id), at=now

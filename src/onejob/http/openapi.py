@@ -3,18 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import json
 
 from onejob.codes import CODES, HTTP_API_CODES
 from onejob.core.credentials import Permission, roles_with
 from onejob.core.key import KEY_CHARS_MAX
+from onejob.resources import Resource
 
 from .config import ServiceConfig
 from .metrics import VERSION
 from .request import Request
-from .responses import Response, raw_response
+from .responses import REQUEST_ID_BEFORE, Response, raw_response
 from .routing import Route
 from .schemas.jobs import ProblemOut
 from .schemas.policy import status_of
@@ -70,6 +71,37 @@ _SCHEMA_BY_MEDIA_TYPE: dict[str, Schema] = {
         "properties": {word: {"type": "string"} for word in ("id", "event", "data")},
     }
 }
+# Generated clients have these names. Any other resource has the name of its class, with `Out` at its end.
+_COMPONENT_NAMES = {
+    "BatchResponse": "BatchOut",
+    "BatchVerdict": "VerdictOut",
+    "BegunStepResult": "BegunStepOut",
+    "CallbackView": "CallbackJobOut",
+    "ErrorBody": "ErrorOut",
+    "JobHistory": "JobDetailsOut",
+    "KeyHistory": "KeyOut",
+    "KeyOutcome": "IdempotencyOut",
+    "LimitWarning": "WarningOut",
+    "LogPage": "LogsOut",
+    "BulkResult": "BulkOut",
+    "PurgeResult": "TenantPurgedOut",
+    "QuotaResponse": "QuotaOut",
+    "TenantQuotaResponse": "TenantQuotaOut",
+    "UsageResponse": "UsageOut",
+    "SearchResult": "SearchOut",
+    "SequenceResponse": "SequenceOut",
+    "SequencedClient": "ClientOut",
+    "SitesOfJob": "SitesOut",
+    "SlotReservation": "ReservationOut",
+    "SlotReservations": "ReservationsOut",
+    "StepsOfJob": "StepsOut",
+    "SubmitResponse": "SubmitOut",
+}
+# Their docstrings speak to callers of the library.
+_WITHOUT_DESCRIPTION = {
+    "ClientStateOut", "JobOut", "JobsOut", "KeySummaryOut", "KeysOut", "LogsOut", "ReservationOut", "StepOut",
+    "TenantPurgedOut", "WorkerOut",
+}  # fmt: skip
 _LIMIT_KEYWORDS = {"minimum", "maximum", "minLength", "maxLength", "not"}
 _SERVICE_PATHS = {"stats", "idempotency-policy"}
 _SECURITY_SCHEMES: Schema = {
@@ -118,7 +150,9 @@ def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[di
     """The schema of every body type, and the named components that the schemas refer to."""
     pairs = ((route.body_type, route.response_type) for route in routes)
     types = [*dict.fromkeys(body_type for pair in pairs for body_type in pair if body_type is not None), ProblemOut]
-    schemas, components = json.schema_components(types, ref_template=REF_TEMPLATE)
+    schemas, components = _schema_components(types)
+    for response_type in {route.response_type for route in routes if _is_resource(route.response_type)}:
+        _add_request_id(components[_component_name(response_type.__name__)], REQUEST_ID_BEFORE.get(response_type))
     components["ErrorOut"]["properties"]["code"]["enum"] = list(HTTP_API_CODES)
     if config.callbacks == "none" and "SubmitBody" in components:
         del components["SubmitBody"]["properties"]["callback"]
@@ -128,6 +162,55 @@ def _build_schemas(routes: tuple[Route, ...], config: ServiceConfig) -> tuple[di
     _split_batch_item_schema(components)
     _split_sequence_schema(components)
     return dict(zip(types, schemas, strict=True)), components
+
+
+class _ComponentRef(str):
+    """The template of a reference; components have other names than the Structs of resources."""
+
+    __slots__ = ()
+
+    def format(self, *args: object, **names: object) -> str:
+        return super().format(name=_component_name(str(names["name"])))
+
+
+def _schema_components(types: list[Any]) -> tuple[tuple[Schema, ...], Schema]:
+    found = json.schema_components(types, ref_template=_ComponentRef(REF_TEMPLATE))
+    schemas, by_class_name = json.decode(json.encode(found))  # because the default of a sequence is a tuple
+    components = {}
+    for class_name, schema in by_class_name.items():
+        name = _component_name(class_name)
+        left_out = {"description"} if name in _WITHOUT_DESCRIPTION else set[str]()
+        components[name] = {word: value for word, value in schema.items() if word not in left_out} | {"title": name}
+    return schemas, components
+
+
+def _component_name(class_name: str) -> str:
+    if class_name in _COMPONENT_NAMES:
+        return _COMPONENT_NAMES[class_name]
+    return f"{class_name.removesuffix('View')}Out" if class_name in _resource_names() else class_name
+
+
+@cache
+def _resource_names() -> frozenset[str]:
+    names, classes = set[str](), Resource.__subclasses__()
+    while classes:
+        found = classes.pop()
+        names.add(found.__name__)
+        classes += found.__subclasses__()
+    return frozenset(names)
+
+
+def _is_resource(response_type: Any) -> TypeGuard[type[Resource]]:
+    return isinstance(response_type, type) and issubclass(response_type, Resource)
+
+
+def _add_request_id(schema: Schema, before: str | None) -> None:
+    """The id of the request, which is in every response but belongs to no resource."""
+    properties, required = [*schema["properties"].items()], schema["required"]
+    names = [name for name, _ in properties]
+    properties.insert(0 if before is None else names.index(before), ("requestId", {"type": "string"}))
+    required.insert(0 if before is None else required.index(before), "requestId")
+    schema["properties"] = dict(properties)
 
 
 def _split_batch_item_schema(components: Schema) -> None:

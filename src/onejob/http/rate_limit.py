@@ -12,7 +12,6 @@ from onejob.core.command import Precondition
 from onejob.core.lookup import DryRun
 from onejob.core.replies import AnyReply, Created, DryRunReply, Refused, SequenceCommitted
 from onejob.core.submit import Submit
-from onejob.core.views import HeldKey, Receipt, SequenceReceipt
 from onejob.errors import OnejobError, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.base import repeated_under_new_settings
@@ -23,6 +22,7 @@ from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.present import to_exception
 from onejob.runtime.rate_limit import RateLimiter
+from onejob.runtime.receipts import HeldKey, Receipt, SequenceReceipt
 
 from .problems import RateLimited
 

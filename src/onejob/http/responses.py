@@ -4,17 +4,22 @@ from collections.abc import AsyncGenerator, Iterable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from msgspec import Struct, json
+from msgspec import Raw, Struct, json
 
 from onejob.core.facts import Job
 from onejob.core.replies import Outcome
 from onejob.core.timestamps import to_utc
 from onejob.core.typed_json import encode_safely
-from onejob.core.views import JobView, Receipt
+from onejob.resources import Resource
+from onejob.resources.jobs import JobView
+from onejob.resources.keys import KeyHistory
+from onejob.resources.submissions import ErrorBody, KeyOutcome
+from onejob.runtime.present import to_job_view
+from onejob.runtime.receipts import Receipt, to_submit_response
 
 from .problems import Problem
 from .request import AuthorizationCheck
-from .schemas.jobs import ErrorOut, IdempotencyOut, JobOut, ProblemOut, job_out, submit_out, warnings_out
+from .schemas.jobs import ProblemOut
 
 Header = tuple[bytes, bytes]
 
@@ -25,6 +30,8 @@ CACHEABLE_HEADERS: tuple[Header, ...] = ((b"cache-control", b"public, max-age=31
 # Of every other response: it is stored by no cache, and no browser guesses another type than the one it has.
 COMMON_HEADERS: tuple[Header, ...] = ((b"cache-control", b"no-store"), _NO_SNIFFING)
 ENCODED_CACHE_MAX = 4096
+# Where the id of the request is another member than the first.
+REQUEST_ID_BEFORE: dict[type[Resource], str] = {KeyHistory: "events"}
 
 _ENCODER = json.Encoder()
 _encode = partial(encode_safely, _ENCODER)
@@ -44,10 +51,10 @@ class Response(NamedTuple):
 
 
 class _CreatedOrReplayed(Struct):
-    """`SubmitOut` without its first member, the id of the request, so that the rest can be cached."""
+    """The members of `SubmitResponse` that can be cached."""
 
-    job: JobOut
-    idempotency: IdempotencyOut
+    job: JobView
+    idempotency: KeyOutcome
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
@@ -63,12 +70,30 @@ def json_response(status: int, body: Any, *headers: Header) -> Response:
     return Response(status, _encode(body), (JSON_CONTENT_TYPE, *headers))
 
 
+def resource_response(status: int, resource: Resource, request_id: str, *headers: Header) -> Response:
+    return Response(status, encode_with_request_id(resource, request_id), (JSON_CONTENT_TYPE, *headers))
+
+
+def encode_with_request_id(resource: Resource, request_id: str) -> bytes:
+    """The JSON of a resource, in which the id of the request is the first member."""
+    body = _encode(resource)
+    before = REQUEST_ID_BEFORE.get(type(resource))
+    if before is None:
+        return b'{"requestId":"%b",%b' % (request_id.encode(), body[1:])
+    members: dict[str, Raw | str] = {}
+    for name, value in json.decode(body, type=dict[str, Raw]).items():
+        if name == before:
+            members["requestId"] = request_id
+        members[name] = value
+    return _encode(members)
+
+
 def raw_response(status: int, body: bytes, media_type: bytes, *headers: Header) -> Response:
     return Response(status, body, ((b"content-type", media_type), *headers))
 
 
-def error_out(problem: Problem) -> ErrorOut:
-    return ErrorOut(problem.code, problem.message, problem.retry_after is not None, dict(problem.details))
+def to_error_body(problem: Problem) -> ErrorBody:
+    return ErrorBody(problem.code, problem.message, problem.retry_after is not None, dict(problem.details))
 
 
 def problem_response(problem: Problem, request_id: str) -> Response:
@@ -79,7 +104,7 @@ def problem_response(problem: Problem, request_id: str) -> Response:
         problem.status,
         problem.message,
         request_id,
-        error_out(problem),
+        to_error_body(problem),
     )
     headers = [_PROBLEM_CONTENT_TYPE]
     if problem.retry_after is not None:
@@ -91,19 +116,19 @@ def submission_response(receipt: Receipt, request_id: str) -> Response:
     """The job, and the outcome and window of its key. A replay is also marked by a header."""
     job = receipt.job_row
     if job is None:  # an external job: only its id is known, and it has no path here
-        body = _encode(submit_out(receipt, request_id))
+        body = encode_with_request_id(to_submit_response(receipt), request_id)
         return Response(202, body, _submission_headers("", receipt.outcome, receipt.expires_ms))
     encode = _encode_cached if receipt.outcome is _REPLAYED_OUTCOME else _encode_without_request_id
     rest, headers, lines = encode(job, receipt.outcome, receipt.expires_ms)
     if receipt.warnings:
-        rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(warnings_out(receipt.warnings)))
+        rest = b'%b,"warnings":%b}' % (rest[:-1], _encode(receipt.warnings))
     return Response(202, b'{"requestId":"%b",%b' % (request_id.encode(), rest), headers, None, lines)
 
 
 def _encode_without_request_id(job: Job, outcome: Outcome, expires_ms: int) -> tuple[bytes, tuple[Header, ...], bytes]:
     """The rest of the body, the headers, and the headers as bytes."""
-    idempotency = IdempotencyOut(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
-    body = job_out(JobView(job))
+    idempotency = KeyOutcome(job.key or None, job.scope, outcome, to_utc(expires_ms) if expires_ms else None)
+    body = to_job_view(job)
     rest = _ENCODER.encode(_CreatedOrReplayed(body, idempotency))[1:]  # a few KiB: nothing to fear (`encode_safely`)
     headers = _submission_headers(body.id, outcome, expires_ms)
     return rest, headers, encode_headers(headers)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 from onejob.clock import Clock, SystemClock
 from onejob.core.identity import Actor, checked_name
 from onejob.core.sites import NO_SITES, Sites
-from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability, Engine
 from onejob.engines import open_engine
 from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
+from onejob.resources.keys import PurgeResult
 from onejob.runtime import Runtime, Stats
 from onejob.runtime.callers import Caller
 from onejob.runtime.key_limit import checked_live_keys_max

@@ -17,12 +17,12 @@ from onejob.core.replies import AnyReply, Found, KeyHeld, KeySettled, Replayed
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.states import IdempotencyStatus
 from onejob.core.submit import StoreKey
-from onejob.core.views import HeldKey, Receipt
 from onejob.core.work import to_storable_text
 from onejob.errors import Invalid, LeaseExpired
 from onejob.runtime.callers import key_record_id
 from onejob.runtime.external_keys import look_up_external_keys
-from onejob.runtime.present import build_held_key, build_settled_receipt, to_exception
+from onejob.runtime.present import to_exception
+from onejob.runtime.receipts import HeldKey, Receipt, build_held_key, build_settled_receipt
 
 from .base import LedgerBase, repeated_under_new_settings
 from .parse import (

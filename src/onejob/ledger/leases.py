@@ -26,10 +26,9 @@ from typing import Any, TypeVar
 
 from onejob.backoff import Backoff
 from onejob.core.states import ENDED_STATES
-from onejob.core.views import HeldKey, Receipt
 from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknown
 from onejob.runtime import Runtime
-from onejob.runtime.present import build_held_key
+from onejob.runtime.receipts import HeldKey, Receipt, build_held_key
 
 from . import Ledger
 from .held_keys import PreparedKeyHeld

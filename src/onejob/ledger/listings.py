@@ -1,13 +1,13 @@
 """What a console shows besides jobs and keys: a search, a job's details, callbacks, users with their usage, sequenced clients."""
 
+import re
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Generic, TypeVar
 
 from msgspec import Struct, json
 
 from onejob.core.callback import CallbackInput, callback_job_id
-from onejob.core.facts import Fact, Kind, NewerFormat, Stream, Usage
+from onejob.core.facts import Fact, Job, Kind, NewerFormat, Stream, Usage
 from onejob.core.identity import (
     CALLBACK_TYPE,
     GLOBAL_SCOPE,
@@ -18,25 +18,19 @@ from onejob.core.identity import (
     resolve_scope,
 )
 from onejob.core.key import checked_key
-from onejob.core.limits import QUOTA_POLICY_NAME, Limits, decode_limits
+from onejob.core.limits import MICROS_PER_UNIT, QUOTA_POLICY_NAME, Limits, decode_limits
 from onejob.core.lookup import LookUpKey
 from onejob.core.replies import Found, UsageFound
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
-from onejob.core.views import (
-    JobView,
-    KeyHistory,
-    SlotReservation,
-    UsageView,
-    to_key_history,
-    to_slot_reservations,
-    to_usage_view,
-)
-from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListInputs, Page
 from onejob.errors import Invalid, NotFound, Outdated
+from onejob.resources.jobs import JobView
+from onejob.resources.listings import CallbackView, JobHistory, SearchResult, SequencedClient
+from onejob.resources.quotas import SlotReservation
 from onejob.runtime.policies import load_policy
-from onejob.runtime.present import load_events
+from onejob.runtime.present import load_events, to_job_view, to_key_summary, to_utc_or_none
+from onejob.runtime.quota_views import UsageView, to_slot_reservations, to_usage_view
 
 from .base import load_visible_job
 from .operators import OverviewOperations
@@ -45,6 +39,8 @@ from .reads import ReadOperations, decode_cursor
 
 SEARCHED_JOBS_MAX = 300  # the newest, whose scopes and users a search tries
 SEARCHED_SCOPES_MAX = 300
+# A holder that was drawn for a named worker: the name is shown, the nonce is part of what authorises it.
+_NAMED_HOLDER = re.compile(r"(.+):[0-9a-f]{16,}")
 
 T = TypeVar("T")
 
@@ -57,38 +53,9 @@ class ListingPage(list[T], Generic[T]):
         self.next = next  # `cursor` of the following page
 
 
-class SearchResult(Struct, frozen=True):
-    job: JobView | None
-    keys: tuple[KeyHistory, ...]
-
-
-class CallbackView(Struct, frozen=True):
-    """A callback: the job that calls a URL when another one has ended."""
-
-    job: JobView  # of the callback itself: its attempts, its error, when it is tried next
-    of: str  # the id of the job that it reports
-    url: str  # may contain a secret
-
-
-class JobHistory(Struct, frozen=True):
-    job: JobView
-    events: tuple[Event, ...]
-    callback: CallbackView | None
-
-
 class UserUsage(Struct, frozen=True):
     usage: UsageView
     limits: Limits  # the user's own
-
-
-class SequencedClient(Struct, frozen=True):
-    client_id: str
-    scope: str
-    owner: str
-    last_committed_sequence: int
-    last_seen: datetime
-    expires_at: datetime
-    is_idle: bool  # True: only the number is left, its keys have expired
 
 
 class ListingOperations(OverviewOperations, ReadOperations):
@@ -118,7 +85,7 @@ class ListingOperations(OverviewOperations, ReadOperations):
         )
         found = [reply for reply in replies if isinstance(reply, Found)]
         return SearchResult(
-            job, tuple(to_key_history(answer.record, answer.job, ()) for answer in found if answer.record is not None)
+            job, tuple(to_key_summary(answer.record, answer.job) for answer in found if answer.record is not None)
         )
 
     async def job_details(self, job_id: str) -> JobHistory:
@@ -129,8 +96,20 @@ class ListingOperations(OverviewOperations, ReadOperations):
         except NotFound:
             callbacks = list[CallbackView]()
         else:
-            callbacks = await self._with_urls([JobView(callback)] if callback.type == CALLBACK_TYPE else [])
-        return JobHistory(JobView(row), await load_events(self._gate, row), callbacks[0] if callbacks else None)
+            callbacks = await self._with_urls([to_job_view(callback)] if callback.type == CALLBACK_TYPE else [])
+        return JobHistory(
+            job=to_job_view(row),
+            attempts_max=row.attempts_max,
+            timeout_seconds=row.timeout_ms / 1000 if row.timeout_ms else None,
+            estimated_cost=row.cost_held / MICROS_PER_UNIT if row.cost_held else None,
+            lease_until=to_utc_or_none(row.lease_until),
+            worker=_worker_name(row),
+            delete_after=to_utc(max(row.due_at, row.keep_until)) if row.ended_at and row.due_at else None,
+            log_lines=row.logs,
+            events=await load_events(self._gate, row),
+            events_total=row.events,
+            callback=callbacks[0] if callbacks else None,
+        )
 
     async def callbacks(
         self, *, state: JobState | str | None = None, before: str | None = None, limit: int = 100
@@ -187,11 +166,14 @@ class ListingOperations(OverviewOperations, ReadOperations):
         """The callbacks with their URLs. Only jobs that the caller may see are passed here."""
         if not jobs:
             return []
-        ids = tuple(job.row.id for job in jobs)
-        inputs = (await self._gate.scan(ListInputs(job_ids=ids, limit=len(ids)))).items
+        ids = [parse_job_id(job.id) for job in jobs]
+        inputs = (await self._gate.scan(ListInputs(job_ids=tuple(ids), limit=len(ids)))).items
         urls = {input.job_id: json.decode(input.data, type=CallbackInput).url for input in inputs}
         # The id of a callback is computed from that of its job, and the other way round.
-        return [CallbackView(job, format_job_id(callback_job_id(job.row.id)), urls.get(job.row.id, "")) for job in jobs]
+        return [
+            CallbackView(job, format_job_id(callback_job_id(id)), urls.get(id, ""))
+            for job, id in zip(jobs, ids, strict=True)
+        ]
 
 
 def _sequenced_client(stream: Stream) -> SequencedClient:
@@ -208,3 +190,8 @@ def _sequenced_client(stream: Stream) -> SequencedClient:
 
 def _next_cursor(page: Page[Fact]) -> str | None:
     return encode_base64url(page.items[-1].id) if page.more and page.items else None
+
+
+def _worker_name(row: Job) -> str | None:
+    found = _NAMED_HOLDER.fullmatch(row.holder.decode(errors="replace"))
+    return found[1] if found else None

@@ -6,11 +6,12 @@ from typing import TypedDict
 
 from msgspec import Struct
 
-from onejob.core.activity import Activity
+from onejob.core.activity import HOURS, MINUTES, Activity, Series
 from onejob.core.facts import Job
 from onejob.core.identity import format_job_id, is_service_type
-from onejob.core.views import JobView
+from onejob.core.timestamps import to_utc
 from onejob.core.work import Resolution
+from onejob.engine import Durability
 from onejob.errors import (
     Invalid,
     LeaseLost,
@@ -21,9 +22,12 @@ from onejob.errors import (
     Unknown,
     WorkRefused,
 )
+from onejob.resources.jobs import JobView
+from onejob.resources.operators import BulkResult, OverviewView, SeriesView, Types, TypeView, WorkerView
 from onejob.runtime.counts import CountsSnapshot
 from onejob.runtime.paused_types import PausedType
-from onejob.runtime.workers import WorkerInfo, list_workers
+from onejob.runtime.present import to_job_view, to_utc_or_none
+from onejob.runtime.workers import list_workers, to_worker_view
 
 from .reads import JobFilter
 from .submissions import SubmissionOperations
@@ -51,13 +55,6 @@ class _VerbKey(TypedDict):
     idempotency_key: str | None
 
 
-class BulkResult(Struct, frozen=True):
-    matched: int
-    changed: int
-    errors: list[str]  # of jobs that could not be changed, at most BULK_ERRORS_MAX
-    next: str | None  # `before` of the following call; None: no more jobs match
-
-
 class OverviewOperations(SubmissionOperations, WorkOperations):
     async def overview(self) -> Overview:
         """Counts and activity of the tenant: the same in all processes."""
@@ -67,9 +64,9 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
         activity, _ = await self._runtime.activity.load(tenant)
         return Overview(now, counts, activity)
 
-    async def workers(self) -> list[WorkerInfo]:
+    async def workers(self) -> list[WorkerView]:
         """The workers that run jobs of this tenant and were heard of within the last minute."""
-        return await list_workers(self._gate, self._caller.tenant)
+        return [to_worker_view(info) for info in await list_workers(self._gate, self._caller.tenant)]
 
     async def paused_types(self) -> list[PausedType]:
         return await self._runtime.paused_types.list(self._caller.tenant)
@@ -108,7 +105,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
         jobs = _without_service_jobs(page.items, filter)
         for job in jobs:
             try:
-                changed += (await self._act(action, JobView(job), idempotency_key)).state is not job.state
+                changed += (await self._act(action, to_job_view(job), idempotency_key)).state is not job.state
             except (Invalid, LeaseLost, NotFound, SubmissionRefused, WorkRefused) as error:
                 if len(errors) < BULK_ERRORS_MAX:
                     errors.append(f"{format_job_id(job.id)}: {error}")
@@ -117,7 +114,7 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
                     raise
                 raise Unknown(f"{changed} jobs were changed before the store failed ({error}); do it again") from error
         last = page.scanned_to or (page.items[-1].id if page.items else b"")
-        return BulkResult(len(jobs), changed, errors, format_job_id(last) if page.more else None)
+        return BulkResult(len(jobs), changed, errors, format_job_id(last) if page.more else None, more=False)
 
     async def _act(self, action: BulkAction, job: JobView, idempotency_key: str | None) -> JobView:
         key: _VerbKey = {"idempotency_key": idempotency_key}
@@ -136,3 +133,55 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
 
 def _without_service_jobs(jobs: Sequence[Job], filter: JobFilter) -> Sequence[Job]:
     return [job for job in jobs if filter.type is not None or not is_service_type(job.type)]
+
+
+def to_overview_view(
+    overview: Overview, paused: list[PausedType], *, engine: str, durability: Durability, caveat: str
+) -> OverviewView:
+    series = overview.activity.series
+    return OverviewView(
+        now=to_utc(overview.now),
+        engine=engine,
+        durability=durability,
+        caveat=caveat,
+        counted_at=to_utc_or_none(overview.counts.at),
+        states=overview.counts.by_state(),
+        types=_to_type_views(overview, paused),
+        types_are_complete=overview.counts.is_complete,
+        live_keys=overview.counts.keys,
+        submissions={name: _to_series_view(one) for name, one in series.items() if not name.startswith("end:")},
+        ends={name[4:]: _to_series_view(one) for name, one in series.items() if name.startswith("end:")},
+    )
+
+
+def to_types(overview: Overview, paused: list[PausedType]) -> Types:
+    return Types(to_utc_or_none(overview.counts.at), _to_type_views(overview, paused))
+
+
+def _to_type_views(overview: Overview, paused: list[PausedType]) -> list[TypeView]:
+    pauses = {one.type: one for one in paused}
+    counts, ended = overview.counts.types, overview.activity.types
+    return [
+        TypeView(
+            type=type,
+            states=counts[type].states if type in counts else {},
+            ready=counts[type].ready if type in counts else 0,
+            oldest_ready_seconds=(
+                max(overview.now - counts[type].oldest_ready_at, 0) / 1000
+                if type in counts and counts[type].oldest_ready_at
+                else None
+            ),
+            ended_last_day={name: sum(one.hours) for name, one in ended.get(type, {}).items()},
+            paused_since=pauses[type].since if type in pauses else None,
+            paused_by=pauses[type].by if type in pauses else None,
+        )
+        for type in sorted({*counts, *ended, *pauses})
+    ]
+
+
+def _to_series_view(series: Series) -> SeriesView:
+    return SeriesView(_oldest_first(series.minutes, MINUTES), _oldest_first(series.hours, HOURS))
+
+
+def _oldest_first(counts: tuple[int, ...], length: int) -> list[int]:
+    return [*reversed(counts + (0,) * (length - len(counts)))]

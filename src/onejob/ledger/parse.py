@@ -40,15 +40,16 @@ from onejob.core.submit import (
     LABELS_BYTES_MAX,
     PRIORITY_MAX,
     TIMEOUT_MS_MAX,
+    TRACEPARENT_LABEL,
     TTL_MS_MAX,
     TTL_MS_MIN,
     Submit,
 )
 from onejob.core.timestamps import to_duration_ms, to_ms, to_utc
-from onejob.core.views import TRACEPARENT_LABEL, HeldKey
 from onejob.core.work import RETENTION_MS_MAX, verb_key_digest
 from onejob.errors import Invalid, NotFound, NotTheOwner
 from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows, key_record_id
+from onejob.runtime.receipts import HeldKey
 
 ATTEMPTS_DEFAULT = 3
 CACHED_INPUT_BYTES_MAX = 2048

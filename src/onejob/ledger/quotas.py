@@ -54,11 +54,13 @@ from onejob.core.slots import (
 )
 from onejob.core.submit import TTL_MS_MAX, TTL_MS_MIN, StoreKey
 from onejob.core.timestamps import to_utc
-from onejob.core.views import Quota, Receipt, SlotReservation, UsageView, to_quota, to_slot_reservations, to_usage_view
 from onejob.errors import Invalid, NotFound, Outdated, SubmissionRefused
+from onejob.resources.quotas import SlotReservation
 from onejob.runtime.callers import key_record_id
 from onejob.runtime.maintenance import backfill_usage
-from onejob.runtime.present import build_settled_receipt, to_exception
+from onejob.runtime.present import to_exception
+from onejob.runtime.quota_views import Quota, UsageView, to_quota, to_slot_reservations, to_usage_view
+from onejob.runtime.receipts import Receipt, build_settled_receipt
 
 from .base import LedgerBase, check_job_visible, repeated_under_new_settings
 from .parse import caller_for_user

@@ -12,14 +12,22 @@ from onejob.core.identity import format_job_id, parse_job_id
 from onejob.core.key import KeyLike
 from onejob.core.lookup import LookUpJob, LookUpKey
 from onejob.core.replies import Found
-from onejob.core.sites import SiteView, delivery_job_ids, is_site_delivery, to_site_views
+from onejob.core.sites import delivery_job_ids, is_site_delivery
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_ms
-from onejob.core.views import JobView, KeyHistory, to_key_history
-from onejob.core.work import Event
 from onejob.engine import PAGE_MAX, ListFacts, ListJobs, Page
 from onejob.errors import Invalid
-from onejob.runtime.present import LogPage, load_failures, load_input, load_key_history, load_log_page
+from onejob.resources.jobs import EventView, JobView, LogPage, SiteView
+from onejob.resources.keys import KeyHistory, KeySummary
+from onejob.runtime.present import (
+    load_failures,
+    load_input,
+    load_key_history,
+    load_log_page,
+    to_job_view,
+    to_key_summary,
+    to_site_views,
+)
 
 from .base import LedgerBase, check_job_visible, load_visible_job
 from .parse import caller_for_user, checked_lookup_scope, lookup_record_id, record_id_prefix
@@ -36,11 +44,11 @@ class JobPage(list[JobView]):
         self.next = next  # `before` of the following page
 
 
-class KeyPage(list[KeyHistory]):
+class KeyPage(list[KeySummary]):
     """A page of keys, without their events, in the order of record ids. It may be short: continue while `next` is set."""
 
-    def __init__(self, histories: Iterable[KeyHistory], next: str | None) -> None:
-        super().__init__(histories)
+    def __init__(self, keys: Iterable[KeySummary], next: str | None) -> None:
+        super().__init__(keys)
         self.next = next  # `cursor` of the following page
 
 
@@ -75,7 +83,7 @@ def encode_label(name: str, value: str) -> bytes:
 
 class ReadOperations(LedgerBase):
     async def job(self, job_id: str) -> JobView:
-        return JobView(await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
+        return to_job_view(await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
 
     async def jobs(
         self,
@@ -119,7 +127,7 @@ class ReadOperations(LedgerBase):
         """The job's input as JSON."""
         return await load_input(self._gate, self._caller.tenant, await self._visible_job_id(job_id))
 
-    async def failures(self, job_id: str) -> tuple[Event, ...]:
+    async def failures(self, job_id: str) -> tuple[EventView, ...]:
         """The failed attempts of a job whose exception had a message; `detail` is the message."""
         return await load_failures(self._gate, await load_visible_job(self._gate, self._caller, parse_job_id(job_id)))
 
@@ -156,9 +164,9 @@ class ReadOperations(LedgerBase):
         # Looked up again, because only a decision can tell which records have not expired.
         replies = await self._gate.execute([LookUpKey(tenant=caller.tenant, record_id=record.id) for record in records])
         found = [reply for reply in replies if isinstance(reply, Found)]
-        histories = [to_key_history(reply.record, reply.job, ()) for reply in found if reply.record is not None]
+        keys = [to_key_summary(reply.record, reply.job) for reply in found if reply.record is not None]
         more = page.more and len(in_scope) == len(page.items)
-        return KeyPage(histories, identity.encode_base64url(page.items[-1].id) if more else None)
+        return KeyPage(keys, identity.encode_base64url(page.items[-1].id) if more else None)
 
     async def _visible_job_id(self, job_id: str) -> bytes:
         return await check_job_visible(self._gate, self._caller, parse_job_id(job_id))
@@ -166,7 +174,7 @@ class ReadOperations(LedgerBase):
 
 def to_job_page(page: Page[Job]) -> JobPage:
     last = page.scanned_to or (page.items[-1].id if page.items else b"")
-    return JobPage(map(JobView, page.items), format_job_id(last) if page.more else None)
+    return JobPage(map(to_job_view, page.items), format_job_id(last) if page.more else None)
 
 
 def parse_state(state: JobState | str) -> JobState:

@@ -13,15 +13,23 @@ from onejob.core.command import JOBS_MAX
 from onejob.core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from onejob.core.identity import checked_client_id, stream_id, stream_scope
 from onejob.core.key import KeyLike, checked_key
-from onejob.core.replies import AnyReply, Missing, SequenceAlreadyCommitted, SequenceCommitted, StreamFound
+from onejob.core.replies import (
+    AnyReply,
+    Missing,
+    SequenceAlreadyCommitted,
+    SequenceCommitted,
+    SequenceOutcome,
+    StreamFound,
+)
 from onejob.core.sequence import LookUpStream, SubmitSequence, checked_sequence
 from onejob.core.submit import JobSpec, Submit
 from onejob.core.timestamps import to_utc
-from onejob.core.views import ClientState, SequenceOutcome, SequenceReceipt
 from onejob.errors import Invalid
 from onejob.ids import Ids
+from onejob.resources.submissions import ClientState
 from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows
 from onejob.runtime.present import to_exception
+from onejob.runtime.receipts import SequenceReceipt
 
 from .base import LedgerBase, repeated_under_new_settings
 from .parse import JobOptions, Submission, build_submit, checked_submission, list_options
@@ -107,7 +115,7 @@ class SequenceOperations(LedgerBase):
         )
         match reply := await self._execute(lookup):
             case Missing():
-                return ClientState(client_id, scope)
+                return ClientState(client_id, scope, 0, None)
             case StreamFound():
                 return ClientState(client_id, scope, reply.stream.last, to_utc(reply.stream.last_seen))
         raise to_exception(reply, "")

@@ -16,10 +16,11 @@ from onejob.core.memo import MEMO_RESULT_BYTES_MAX, BeginStep, FinishStep
 from onejob.core.replies import StepBegun, StepFinished
 from onejob.core.states import Delivery
 from onejob.core.typed_json import to_encodable
-from onejob.core.views import StepView
 from onejob.engine import ListFacts, Page
 from onejob.errors import Invalid
 from onejob.ids import Ids
+from onejob.resources.jobs import StepView
+from onejob.runtime.present import to_step_view
 
 from .base import load_visible_job
 from .work import Attempt, Fence, WorkOperations, checked_holder, to_work_exception
@@ -117,7 +118,7 @@ class StepOperations(WorkOperations):
 
     async def store_step_result(self, call: StepCall, result: bytes) -> StepView:
         """`finish_step` for a caller that has only the names of the step, and JSON."""
-        return StepView(await self._execute_step(call.finish_command(result)))
+        return to_step_view(await self._execute_step(call.finish_command(result)))
 
     async def steps(self, job_id: str) -> list[StepView]:
         """The steps of a job that have begun or finished, by the time of their latest beginning."""
@@ -132,7 +133,7 @@ class StepOperations(WorkOperations):
                 break  # the job was deleted meanwhile
             memos += own
             after = own[-1].id
-        return sorted(map(StepView, memos), key=lambda step: (step.began_at, step.name))
+        return sorted(map(to_step_view, memos), key=lambda step: (step.began_at, step.name))
 
     async def _execute_step(self, command: Command[Any]) -> Memo:
         reply = await self._execute(command)

@@ -34,7 +34,6 @@ from onejob.core.replies import (
 )
 from onejob.core.submit import SubmissionCommand, Submit
 from onejob.core.timestamps import to_utc
-from onejob.core.views import JobView, Receipt
 from onejob.core.work import Cancel
 from onejob.engine import Engine
 from onejob.engines.gate import Gate
@@ -45,7 +44,9 @@ from onejob.errors import (
     OnejobError,
     Unknown,
 )
-from onejob.runtime.present import SettingsChanged, job_id_text, load_input, to_exception
+from onejob.resources.jobs import JobView
+from onejob.runtime.present import SettingsChanged, job_id_text, load_input, to_exception, to_job_view
+from onejob.runtime.receipts import Receipt
 
 from .base import SETTINGS_ATTEMPTS_MAX, LedgerBase, check_job_visible, repeated_under_new_settings
 from .parse import (
@@ -225,7 +226,7 @@ class SubmissionOperations(LedgerBase):
             )
         )
         if isinstance(reply, Cancelled):
-            return JobView(reply.job)
+            return to_job_view(reply.job)
         raise to_exception(reply, idempotency_key or "")
 
     @repeated_under_new_settings

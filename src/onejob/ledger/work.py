@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from onejob.core.command import Command
 from onejob.core.facts import Job
-from onejob.core.identity import checked_name, parse_job_id, policy_id, usage_id
+from onejob.core.identity import checked_name, format_job_id, parse_job_id, policy_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Amount, to_micros
 from onejob.core.replies import AnyReply, Extended, Finished, Reason, Refused, Released, Resolved, Started
 from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.timestamps import checked_timedelta, to_duration_ms, to_utc
 from onejob.core.typed_json import encode_safely, to_encodable
-from onejob.core.views import JobView
 from onejob.core.work import (
     LEASE_MS_DEFAULT,
     LEASE_MS_MAX,
@@ -36,8 +35,9 @@ from onejob.core.work import (
 )
 from onejob.errors import Invalid, NotFound, Unavailable, WorkRefused
 from onejob.ids import Ids
+from onejob.resources.jobs import JobView
 from onejob.runtime.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
-from onejob.runtime.present import load_input, load_result, to_exception
+from onejob.runtime.present import load_input, load_result, to_exception, to_job_view
 
 from .base import LedgerBase, load_visible_job
 from .parse import build_verb_key
@@ -84,16 +84,16 @@ class Attempt(Struct, frozen=True):
     lease_ms: int
 
     def __repr__(self) -> str:
-        return f"<Attempt {self.job.id} {self.job_row.type} token={self.token}>"
+        return f"<Attempt {self.job_id} {self.job_row.type} token={self.token}>"
 
     @property
     def job(self) -> JobView:
-        return JobView(self.job_row)
+        return to_job_view(self.job_row)
 
     @property
     def job_id(self) -> str:
         """The same in every attempt, so it can serve as the idempotency key of calls to other systems."""
-        return self.job.id
+        return format_job_id(self.job_row.id)
 
     @property
     def token(self) -> int:
@@ -255,7 +255,7 @@ class WorkOperations(LedgerBase):
         until = loop.time() + timeout.total_seconds()
         job = await load_visible_job(self._gate, self._caller, parse_job_id(job_id))
         if job.state in ENDED_STATES or timeout <= timedelta(0):
-            return JobView(job)
+            return to_job_view(job)
         async with self._runtime.job_watcher.watch(job.tenant, job.id) as watched:
             while watched.job_row.state not in ENDED_STATES and not watched.closed:
                 version = watched.version
@@ -263,12 +263,12 @@ class WorkOperations(LedgerBase):
                     raise NotFound("the job was deleted meanwhile; stop waiting for it")
                 if not await watched.wait_for_change(version, max(until - loop.time(), 0)):
                     break
-            return JobView(watched.job_row)
+            return to_job_view(watched.job_row)
 
     async def _execute_expecting(self, command: Command[Any], kind: type[Finished | Released | Resolved]) -> JobView:
         reply = await self._execute(command)
         if isinstance(reply, kind):
-            return JobView(reply.job)
+            return to_job_view(reply.job)
         raise to_work_exception(reply)
 
     def _fence_fields(self, attempt: Attempt | Fence) -> dict[str, Any]:

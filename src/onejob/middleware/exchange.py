@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Protocol
 
-from onejob.core.views import Receipt
 from onejob.ledger.held_keys import PreparedKeyHeld
+from onejob.runtime.receipts import Receipt
 
 from .layer import HeldRequest, IdempotencyLayer
 from .problems import LayerResponse, unavailable_response

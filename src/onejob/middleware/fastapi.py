@@ -15,9 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
-from onejob.core.views import Receipt
 from onejob.ledger import Ledger
 from onejob.ledger.held_keys import PreparedKeyHeld
+from onejob.runtime.receipts import Receipt
 
 from .exchange import MiddlewareExchange, read_body, request_fingerprint, send_response, without_response_extensions
 from .layer import IdempotencyLayer

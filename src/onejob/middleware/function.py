@@ -13,11 +13,11 @@ from onejob.core.errors import Invalid
 from onejob.core.fingerprint import encode_input
 from onejob.core.key import KeyLike
 from onejob.core.typed_json import build_json_decoder
-from onejob.core.views import HeldKey
 from onejob.errors import IdempotencyConflict, SubmissionError
 from onejob.ledger import Ledger
 from onejob.ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from onejob.ledger.parse import Submission
+from onejob.runtime.receipts import HeldKey
 from onejob.sync import SyncLedger
 
 from .request_fingerprint import scope_name

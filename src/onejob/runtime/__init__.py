@@ -23,13 +23,13 @@ from onejob.core.reserve import UnansweredReservations
 from onejob.core.sites import NO_SITES, Sites
 from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
-from onejob.core.views import PurgeResult
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, EngineInfo, LedgerOwner
 from onejob.engines.batcher import Batcher, QueueStats
 from onejob.engines.gate import CacheStats, Gate
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids
+from onejob.resources.keys import PurgeResult
 from onejob.settings import IdempotencyConfig
 
 from .activity import ActivityReporter

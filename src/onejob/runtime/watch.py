@@ -22,8 +22,9 @@ from onejob.core.work import FIRST_EVENTS_MAX, LAST_EVENTS_MAX, Event, first_eve
 from onejob.engine import ListAttachments
 from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
+from onejob.resources.jobs import LogPage
 
-from .present import LogPage, load_log_page, to_exception
+from .present import load_log_page, to_exception
 from .wakeups import admit_caller
 
 PAUSE_FIRST = 0.1

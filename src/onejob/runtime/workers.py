@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from onejob.core.credentials import DropPolicy, SetPolicy
 from onejob.core.identity import SYSTEM_TENANT, policy_id
 from onejob.core.replies import PolicyFound
+from onejob.core.timestamps import to_utc
 from onejob.engine import Engine
 from onejob.errors import OnejobError
+from onejob.resources.operators import WorkerView
 
 from .policies import decode_body, list_policies
 from .present import to_exception
@@ -73,6 +75,23 @@ async def list_workers(engine: Engine, tenant: str) -> list[WorkerInfo]:
         for policy in await list_policies(engine, owner, WORKER_POLICY_PREFIX)
     ]
     return [replace(decode_body(policy, WorkerInfo), seen_at=policy.changed_at) for policy in policies]
+
+
+def to_worker_view(info: WorkerInfo) -> WorkerView:
+    return WorkerView(
+        id=info.id,
+        name=info.name,
+        host=info.host,
+        pid=info.pid,
+        version=info.version,
+        types=info.types,
+        concurrency=info.concurrency,
+        running=info.running,
+        ended=info.ended,
+        all_tenants=info.tenant is None,
+        started_at=to_utc(info.started_at or info.seen_at),
+        seen_at=to_utc(info.seen_at),
+    )
 
 
 class WorkerPresence:

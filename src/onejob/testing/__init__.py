@@ -15,12 +15,12 @@ from onejob.clock import Clock, FakeClock
 from onejob.core.command import Command
 from onejob.core.identity import Actor
 from onejob.core.replies import AnyReply
-from onejob.core.views import JobView
 from onejob.engine import Engine, EngineInfo, OnSettled, OnTimeout, Page, Query
 from onejob.engines.memory import MemoryEngine
 from onejob.errors import NotFound, Unavailable, Unknown
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
+from onejob.resources.jobs import JobView
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig

@@ -27,7 +27,6 @@ from onejob.core.replies import AnyReply, Cancelled, Conflict, Finished, KeyHeld
 from onejob.core.reserve import Settle, Verdict
 from onejob.core.submit import TTL_MS_DEFAULT, Submit
 from onejob.core.timestamps import to_duration_ms
-from onejob.core.views import HeldKey, JobView, Receipt
 from onejob.core.work import RETENTION_MS, Cancel, Extend, Finish, FinishOutcome
 from onejob.engines.postgres.callers_transaction import CallersTransaction
 from onejob.engines.postgres.transaction import Rows, Statement, Steps
@@ -45,8 +44,10 @@ from onejob.ledger.parse import (
 )
 from onejob.ledger.submissions import build_receipt, compare_submissions
 from onejob.ledger.work import Attempt, Fence, encode_result, to_work_exception, work_fence_fields
+from onejob.resources.jobs import JobView
 from onejob.runtime.callers import Caller, DefaultWindows
-from onejob.runtime.present import build_settled_receipt, to_exception
+from onejob.runtime.present import to_exception, to_job_view
+from onejob.runtime.receipts import HeldKey, Receipt, build_settled_receipt
 
 from . import drivers
 
@@ -170,7 +171,7 @@ class InTransaction:
             yield from self._transaction.execute(update)
         reply: AnyReply = yield from self._transaction.execute(command)
         if isinstance(reply, Finished):
-            return JobView(reply.job)
+            return to_job_view(reply.job)
         raise to_work_exception(reply)
 
     def execute_steps(self, command: Command[Any]) -> Steps[AnyReply]:
@@ -186,7 +187,7 @@ class InTransaction:
         )
         reply: AnyReply = yield from self._transaction.execute(command)
         if isinstance(reply, Cancelled):
-            return JobView(reply.job)
+            return to_job_view(reply.job)
         raise to_exception(reply, idempotency_key or "")
 
     def _submit(self, command: Submit) -> Steps[Receipt]:

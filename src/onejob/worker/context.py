@@ -68,7 +68,7 @@ class Context:
 
     @property
     def key(self) -> str | None:
-        return self._attempt.job.key
+        return self._attempt.job_row.key or None
 
     @property
     def labels(self) -> Mapping[str, str]:

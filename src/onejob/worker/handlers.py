@@ -14,11 +14,11 @@ from onejob.core.identity import checked_name
 from onejob.core.key import KeyLike
 from onejob.core.states import Delivery
 from onejob.core.typed_json import JsonMismatch, build_json_decoder, check_encodable
-from onejob.core.views import Receipt
 from onejob.core.work import MESSAGE_CHARS_MAX
 from onejob.errors import Invalid
 from onejob.ledger import Ledger
 from onejob.ledger.parse import ATTEMPTS_DEFAULT, JobOptions, SubmissionOptions
+from onejob.runtime.receipts import Receipt
 
 from .context import Context
 from .exceptions import Fatal

@@ -14,8 +14,10 @@ from msgspec import Struct, field
 
 from onejob import Delivery, Job, Submission, sync
 from onejob.core.facts import AttachmentKind
+from onejob.core.identity import parse_job_id
 from onejob.core.states import ENDED_STATES
 from onejob.engine import ListAttachments
+from tests.support.job_rows import load_job_row
 
 from . import killed_worker
 
@@ -143,9 +145,10 @@ def _verify(
         by_job[line.job_id].append(line)
     for job_id, delivery in ids.items():
         job = queue.job(job_id)
-        verdict.attempts += job.row.token
+        token = queue.run(load_job_row(queue.async_ledger, job_id)).token
+        verdict.attempts += token
         evidence = by_job[job_id]
-        wrong = _check_any_job(queue, job, evidence)
+        wrong = _check_any_job(queue, job, token, evidence)
         if delivery is Delivery.AT_MOST_ONCE:
             verdict.lost += job.state == "lost"
             wrong += _check_at_most_once(job, evidence, killed)
@@ -154,17 +157,17 @@ def _verify(
         verdict.violations += [f"{job_id}: {text}" for text in wrong]
 
 
-def _check_any_job(queue: sync.SyncLedger, job: Job, evidence: list[EvidenceLine]) -> list[str]:
+def _check_any_job(queue: sync.SyncLedger, job: Job, token: int, evidence: list[EvidenceLine]) -> list[str]:
     """One attempt has finished, and its result is stored; tokens only grow."""
     wrong = []
     begun = [line.token for line in evidence if line.event == "begin"]
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
-    query = ListAttachments(tenant="default", job_id=job.row.id, kind=AttachmentKind.RESULT)
+    query = ListAttachments(tenant="default", job_id=parse_job_id(job.id), kind=AttachmentKind.RESULT)
     results = [int(add.index) for add in queue.run(queue.async_ledger.runtime.gate.scan(query)).items]
-    if results != ([job.row.token] if job.state == "success" else []):
-        wrong.append(f"{job.state} with token {job.row.token} and results of {results}")
-    if job.state == "success" and ("end", job.row.token) not in [(one.event, one.token) for one in evidence]:
+    if results != ([token] if job.state == "success" else []):
+        wrong.append(f"{job.state} with token {token} and results of {results}")
+    if job.state == "success" and ("end", token) not in [(one.event, one.token) for one in evidence]:
         wrong.append("it succeeded, but its handler never ended")
     return wrong
 

@@ -16,6 +16,7 @@ from onejob.http.config import ServiceConfig
 from onejob.http.endpoints.work import ROUTES
 from onejob.ledger.api_keys import ApiKeys
 from tests.support.app_server import Client, serve_app
+from tests.support.job_rows import load_job_row
 
 from .work_requests import claim, claim_and_start, claim_one, fence, post_verb
 
@@ -49,7 +50,7 @@ async def test_of_many_claims_for_one_job_one_wins(queue: onejob.Ledger, two_ser
         job_id = (await queue.submit("t")).job_id
         won = await asyncio.gather(*(claim(two_servers[n % 2]) for n in range(10)))
         assert [job["job"]["id"] for jobs in won for job in jobs] == [job_id]
-        assert (await queue.job(job_id)).row.token == 1
+        assert (await load_job_row(queue, job_id)).token == 1
 
 
 async def test_a_lost_finish_is_repeated_at_another_server(queue: onejob.Ledger, two_servers: list[Client]) -> None:
@@ -58,7 +59,7 @@ async def test_a_lost_finish_is_repeated_at_another_server(queue: onejob.Ledger,
     answers = await asyncio.gather(*(post_verb(two_servers[n % 2], claimed, "finish", result=1) for n in range(6)))
     assert {(answer.status, answer.body["job"]["state"]) for answer in answers} == {(200, "success")}
     assert (await post_verb(two_servers[1], claimed, "finish", result=2)).code == "STALE"
-    assert (await queue.job(claimed["job"]["id"])).row.events == 2
+    assert (await load_job_row(queue, claimed["job"]["id"])).events == 2
 
 
 async def test_however_a_job_ends_its_slot_is_freed_once(queue: onejob.Ledger, two_servers: list[Client]) -> None:

@@ -6,7 +6,7 @@ from onejob.cli.arguments import add_command, add_subcommands, add_target_argume
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, field_lines, sanitize
 from onejob.core.key import SEQUENCE_MAX
-from onejob.http.schemas.sequences import ClientStateOut
+from onejob.resources.submissions import ClientState
 
 EXAMPLE = "onejob client state host1:billing --scope acme"
 
@@ -22,7 +22,7 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.client_state(options.client, scope=options.scope), render)
 
 
-def render(screen: Screen, response: ClientStateOut) -> str:
+def render(screen: Screen, response: ClientState) -> str:
     last = response.last_committed_sequence
     seen = "never" if response.last_seen is None else screen.time_ago(response.last_seen)
     rows = [

@@ -9,7 +9,7 @@ from onejob.cli.arguments import add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import STATE_STYLES, Screen, field_lines, job_line, paint_state, sanitize
 from onejob.core.work import FIRST_EVENTS_MAX
-from onejob.http.schemas.jobs import KeyOut
+from onejob.resources.keys import KeyHistory
 
 EXAMPLE = "onejob explain charge-ORD-123 --scope charge"
 
@@ -34,7 +34,7 @@ def run(options: Namespace) -> CommandResult:
     )
 
 
-def render(screen: Screen, response: KeyOut) -> str:
+def render(screen: Screen, response: KeyHistory) -> str:
     head = f"key {screen.paint('bold', sanitize(response.key))} {paint_state(screen, response.status)}"
     rows = [
         ("scope", sanitize(response.scope)),
@@ -46,7 +46,7 @@ def render(screen: Screen, response: KeyOut) -> str:
     return "\n".join([head, *field_lines(screen, rows), "", *timeline_lines(screen, response)])
 
 
-def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
+def timeline_lines(screen: Screen, history: KeyHistory) -> list[str]:
     """The past and future events of a key, oldest first."""
     lines = []
     for index, entry in enumerate(sorted(_timeline_entries(history), key=lambda entry: entry.at)):
@@ -63,7 +63,7 @@ def timeline_lines(screen: Screen, history: KeyOut) -> list[str]:
     return lines
 
 
-def _timeline_entries(history: KeyOut) -> Iterable[TimelineEntry]:
+def _timeline_entries(history: KeyHistory) -> Iterable[TimelineEntry]:
     if not history.events:
         yield TimelineEntry(history.first_seen, "taken", history.actor)
     for event in history.events:

@@ -11,8 +11,7 @@ from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.exit_codes import ServerRefused
 from onejob.cli.render import Screen, field_lines, key_in_scope, paint_state, sanitize, table_lines
 from onejob.cli.wait import wait_for_end
-from onejob.http.schemas.jobs import EventOut, SingleJobOut, SiteOut
-from onejob.http.schemas.steps import StepOut
+from onejob.resources.jobs import EventView, SingleJob, SiteView, StepView
 
 from .result import render_result
 
@@ -31,12 +30,12 @@ def add_arguments(command: ArgumentParser) -> None:
     add_target_arguments(command)
 
 
-class JobDetails(SingleJobOut, frozen=True, rename="camel", omit_defaults=True):
+class JobDetails(SingleJob, frozen=True, omit_defaults=True):
     """A job with its steps, and with the messages of its exceptions where the caller may see them."""
 
-    failures: list[EventOut] = []  # noqa: RUF012 - never changed
-    steps: list[StepOut] = []  # noqa: RUF012 - never changed
-    sites: list[SiteOut] = []  # noqa: RUF012 - never changed
+    failures: tuple[EventView, ...] = ()
+    steps: tuple[StepView, ...] = ()
+    sites: tuple[SiteView, ...] = ()
 
 
 def run(options: Namespace) -> CommandResult:
@@ -46,28 +45,28 @@ def run(options: Namespace) -> CommandResult:
 
     def show(backend: Backend) -> JobDetails:
         found = wait_for_end(backend, wanted, timeout=None) if options.wait else backend.job(wanted)
-        failures = _find_failures(backend, wanted) if found.job.error else []
-        sites = backend.sites(wanted).sites if options.sites else []
-        return JobDetails(found.request_id, found.job, failures, _find_steps(backend, wanted), sites)
+        failures = _find_failures(backend, wanted) if found.job.error else ()
+        sites = tuple(backend.sites(wanted).sites) if options.sites else ()
+        return JobDetails(found.job, failures, _find_steps(backend, wanted), sites)
 
     return call_backend(options, show, render)
 
 
-def _find_failures(backend: Backend, job_id: str) -> list[EventOut]:
+def _find_failures(backend: Backend, job_id: str) -> tuple[EventView, ...]:
     try:
         return backend.failures(job_id).failures
     except ServerRefused as refused:
         if refused.problem.code in ("FORBIDDEN", "NOT_FOUND"):  # not an operator, or an older server
-            return []
+            return ()
         raise
 
 
-def _find_steps(backend: Backend, job_id: str) -> list[StepOut]:
+def _find_steps(backend: Backend, job_id: str) -> tuple[StepView, ...]:
     try:
-        return backend.steps(job_id).steps
+        return tuple(backend.steps(job_id).steps)
     except ServerRefused as refused:
         if refused.problem.code == "NOT_FOUND":  # an older server
-            return []
+            return ()
         raise
 
 
@@ -82,7 +81,7 @@ def render(screen: Screen, response: JobDetails) -> str:
     return "\n".join(lines)
 
 
-def render_job(screen: Screen, response: SingleJobOut) -> str:
+def render_job(screen: Screen, response: SingleJob) -> str:
     job = response.job
     head = f"job {screen.paint('bold', job.id)} {paint_state(screen, job.state)}"
     rows = [
@@ -97,7 +96,7 @@ def render_job(screen: Screen, response: SingleJobOut) -> str:
         ("delivery", job.delivery.value),
         ("priority", str(job.priority) if job.priority else ""),
         ("attempts", str(job.attempts)),
-        ("progress", sanitize(_progress_text(job.progress))),
+        ("progress", sanitize(_progress_text(job.progress_json))),
         ("labels", sanitize(" ".join(f"{name}={value}" for name, value in job.labels.items()))),
         ("error", screen.paint("red", sanitize(job.error)) if job.error else ""),
     ]
@@ -109,7 +108,7 @@ def _progress_text(progress: Raw) -> str:
     return "" if text == "null" else text
 
 
-def _failure_lines(screen: Screen, failures: Sequence[EventOut]) -> list[str]:
+def _failure_lines(screen: Screen, failures: Sequence[EventView]) -> list[str]:
     """The messages of exceptions, which only operators see; a message may have several lines."""
     lines = []
     for failure in failures:
@@ -119,7 +118,7 @@ def _failure_lines(screen: Screen, failures: Sequence[EventOut]) -> list[str]:
     return lines
 
 
-def _step_lines(screen: Screen, steps: Sequence[StepOut]) -> list[str]:
+def _step_lines(screen: Screen, steps: Sequence[StepView]) -> list[str]:
     rows = [
         (sanitize(step.name), step.state.value, str(step.runs), screen.time(step.began_at), _step_end(screen, step))
         for step in steps
@@ -127,11 +126,11 @@ def _step_lines(screen: Screen, steps: Sequence[StepOut]) -> list[str]:
     return table_lines(screen, ("STEP", "STATE", "RUNS", "BEGAN", "ENDED"), rows)
 
 
-def _step_end(screen: Screen, step: StepOut) -> str:
+def _step_end(screen: Screen, step: StepView) -> str:
     return "" if step.ended_at is None else screen.time(step.ended_at)
 
 
-def _site_lines(screen: Screen, sites: Sequence[SiteOut]) -> list[str]:
+def _site_lines(screen: Screen, sites: Sequence[SiteView]) -> list[str]:
     rows = [
         (
             site.site,
@@ -146,7 +145,7 @@ def _site_lines(screen: Screen, sites: Sequence[SiteOut]) -> list[str]:
     return [*lines, *(line for site in sites if site.other_job for line in _other_job_lines(site))]
 
 
-def _other_job_lines(site: SiteOut) -> list[str]:
+def _other_job_lines(site: SiteView) -> list[str]:
     """The other job under the key at a site, which of the two prevails, and how to cancel the other one."""
     lines = [f"{site.site}: the key belongs to job {sanitize(site.other_job or '')} there"]
     if site.paths:

@@ -25,10 +25,10 @@ from onejob.core.errors import Invalid
 from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.work import Resolution
-from onejob.http.schemas.jobs import JobsOut
 from onejob.ids import new_nonce
 from onejob.ledger.operators import BULK_ERRORS_MAX, BulkAction
 from onejob.ledger.reads import JobFilter
+from onejob.resources.jobs import Jobs
 
 EXAMPLE = "onejob jobs --state lost --type charge --since 2h --rerun"
 _WORDS: Final = {
@@ -140,7 +140,7 @@ def _ask_to_confirm(act: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def render_jobs(screen: Screen, response: JobsOut) -> str:
+def render_jobs(screen: Screen, response: Jobs) -> str:
     rows = [
         (job.id, job.state, screen.time(job.created_at), sanitize(job.type), sanitize(job.key or ""))
         for job in response.jobs

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from onejob.cli.arguments import add_paging_arguments, add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize, table_lines
-from onejob.http.schemas.jobs import KeysOut
+from onejob.resources.keys import Keys
 
 EXAMPLE = "onejob keys --scope charge"
 
@@ -27,7 +27,7 @@ def run(options: Namespace) -> CommandResult:
     )
 
 
-def render(screen: Screen, response: KeysOut) -> str:
+def render(screen: Screen, response: Keys) -> str:
     rows = [
         (
             key.status,

@@ -9,7 +9,7 @@ from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize, to_json, write
 from onejob.clock import SystemClock
 from onejob.core.states import ENDED_STATES
-from onejob.http.schemas.work import LogsOut
+from onejob.resources.jobs import LogPage
 
 EXAMPLE = f"onejob logs {JOB_ID_EXAMPLE} --follow"
 FOLLOW_SECONDS: Final = 0.5
@@ -27,7 +27,7 @@ def run(options: Namespace) -> CommandResult:
     """Every page but the last is printed here, as soon as it is received."""
     wanted = job_id(options)
 
-    def follow(backend: Backend) -> LogsOut:
+    def follow(backend: Backend) -> LogPage:
         page = backend.logs(wanted, offset=options.offset, limit=LOG_PAGE_MAX)
         while page.next < page.total or (options.follow and page.state not in ENDED_STATES):
             if page.lines:
@@ -40,5 +40,5 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, follow, render)
 
 
-def render(_: Screen, response: LogsOut) -> str:
+def render(_: Screen, response: LogPage) -> str:
     return "\n".join(map(sanitize, response.lines))

@@ -1,6 +1,7 @@
 """Set, show and clear the limits of a user, or of a tenant's users."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 
 from onejob.cli.arguments import add_command, add_subcommands, add_target_arguments, choices
 from onejob.cli.backend import Backend
@@ -8,7 +9,7 @@ from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, field_lines, sanitize
 from onejob.core.errors import Invalid
 from onejob.core.limits import LIMIT_MAX, CostAction, CostLimit, Limits, Period
-from onejob.http.schemas.quotas import CostLimitOut, EffectiveLimitsOut, LimitsOut, QuotaOut, TenantQuotaOut
+from onejob.resources.quotas import CostLimitView, EffectiveLimitsView, LimitsView, QuotaResponse, TenantQuotaResponse
 
 EXAMPLE = "onejob quota set 42 --max-concurrent 5"
 
@@ -70,7 +71,7 @@ def run(options: Namespace) -> CommandResult:
     if subcommand == "set" and limits == Limits():
         raise Invalid("limits", "name a limit to set, or remove all with `onejob quota clear`")
 
-    def call(backend: Backend) -> QuotaOut | TenantQuotaOut:
+    def call(backend: Backend) -> QuotaResponse | TenantQuotaResponse:
         if user is not None:
             return backend.quota(user) if subcommand == "show" else backend.set_quota(user, limits)
         return backend.tenant_quota() if subcommand == "show" else backend.set_tenant_quota(half, limits)
@@ -85,8 +86,8 @@ def _parse_limits(options: Namespace) -> Limits:
     return Limits(options.max_concurrent, options.per_hour, options.per_day, cost)
 
 
-def render(screen: Screen, response: QuotaOut | TenantQuotaOut) -> str:
-    if isinstance(response, TenantQuotaOut):
+def render(screen: Screen, response: QuotaResponse | TenantQuotaResponse) -> str:
+    if isinstance(response, TenantQuotaResponse):
         return "\n".join(
             [
                 "default of users without limits of their own",
@@ -105,18 +106,18 @@ def render(screen: Screen, response: QuotaOut | TenantQuotaOut) -> str:
     )
 
 
-def _limit_rows(limits: LimitsOut | EffectiveLimitsOut) -> list[tuple[str, str]]:
+def _limit_rows(limits: LimitsView | EffectiveLimitsView) -> list[tuple[str, str]]:
     counts = {"at a time": limits.max_concurrent, "per hour": limits.jobs_per_hour, "per day": limits.jobs_per_day}
     rows = [(name, str(count)) for name, count in counts.items() if count is not None]
     rows += [("cost", format_cost_limit(cost)) for cost in _cost_limits(limits)]
     return rows or [("limits", "none")]
 
 
-def _cost_limits(limits: LimitsOut | EffectiveLimitsOut) -> list[CostLimitOut]:
-    if isinstance(limits, EffectiveLimitsOut):
+def _cost_limits(limits: LimitsView | EffectiveLimitsView) -> Sequence[CostLimitView]:
+    if isinstance(limits, EffectiveLimitsView):
         return limits.cost_limits
-    return [] if limits.cost_limit is None else [limits.cost_limit]
+    return () if limits.cost_limit is None else (limits.cost_limit,)
 
 
-def format_cost_limit(cost: CostLimitOut) -> str:
+def format_cost_limit(cost: CostLimitView) -> str:
     return f"{cost.amount} a {cost.period}, then {cost.action}"

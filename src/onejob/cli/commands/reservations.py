@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from onejob.cli.arguments import add_command, add_subcommands, add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize, table_lines
-from onejob.http.schemas.quotas import ReservationsOut
+from onejob.resources.quotas import SlotReservations
 
 EXAMPLE = "onejob reservations list --user 42"
 
@@ -28,7 +28,7 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.reservations(options.user), render)
 
 
-def render(screen: Screen, response: ReservationsOut) -> str:
+def render(screen: Screen, response: SlotReservations) -> str:
     if not response.reservations:
         return "no reservations"
     rows = [

@@ -34,7 +34,6 @@ from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.identity import checked_name
 from onejob.core.timestamps import to_utc
-from onejob.core.views import HeldKey, Receipt
 from onejob.errors import (
     IdempotencyConflict,
     LeaseExpired,
@@ -49,6 +48,7 @@ from onejob.errors import (
 from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, run_under_lease, settle_with_retries
 from onejob.ledger.parse import Submission
+from onejob.runtime.receipts import HeldKey, Receipt
 from onejob.settings import CliSettings, read_variables
 
 EXAMPLE = 'onejob run-once "backup@$(date -u +%F)" -- backup --full'

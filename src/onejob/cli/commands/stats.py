@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from onejob.cli.arguments import add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, paint_state, sanitize, table_lines
-from onejob.http.schemas.overview import OverviewOut, SeriesOut
+from onejob.resources.operators import OverviewView, SeriesView
 
 from .types import type_lines
 
@@ -20,11 +20,11 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.overview(), render_stats)
 
 
-def render_stats(screen: Screen, response: OverviewOut) -> str:
+def render_stats(screen: Screen, response: OverviewView) -> str:
     return "\n".join([*summary_lines(screen, response), "", *type_lines(screen, response.types)])
 
 
-def summary_lines(screen: Screen, overview: OverviewOut) -> list[str]:
+def summary_lines(screen: Screen, overview: OverviewView) -> list[str]:
     """The store, the jobs by state, and what happened in the last hour and day."""
     counted = "not counted yet" if overview.counted_at is None else f"counted {screen.ago(overview.counted_at)}"
     store = f"{sanitize(overview.engine)}, durability {overview.durability}, {screen.time(overview.now)}"
@@ -44,7 +44,7 @@ def summary_lines(screen: Screen, overview: OverviewOut) -> list[str]:
     return lines
 
 
-def _sparkline(screen: Screen, series: SeriesOut) -> str:
+def _sparkline(screen: Screen, series: SeriesView) -> str:
     """The minutes of the last hour, one character for two of them; empty without Unicode."""
     if not screen.unicode:
         return ""

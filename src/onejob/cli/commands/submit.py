@@ -22,12 +22,12 @@ from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX, canonical_json
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.limits import to_micros, to_units
+from onejob.core.replies import SequenceOutcome
 from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
-from onejob.core.views import SequenceOutcome
-from onejob.http.schemas.sequences import SequenceOut
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
+from onejob.resources.submissions import SequenceResponse
 from onejob.settings import CiEnvironment, CliSettings
 
 EXAMPLE = """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'"""
@@ -109,7 +109,7 @@ def run(options: Namespace) -> CommandResult:
     return result._replace(exit_code=code, last_line=_report_to_ci(options, ci, result.value))
 
 
-def _prepare(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceOut]:
+def _prepare(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceResponse]:
     submission = Submission(
         type=options.type,
         input=_read_job_input(options.input),
@@ -173,8 +173,8 @@ def _waits_for_end(options: Namespace) -> bool:
 
 
 def _wait_if_wanted(
-    backend: Backend, submitted: SubmitResult | SequenceOut, options: Namespace
-) -> SubmitResult | SequenceOut:
+    backend: Backend, submitted: SubmitResult | SequenceResponse, options: Namespace
+) -> SubmitResult | SequenceResponse:
     if not (_waits_for_end(options) and isinstance(submitted, SubmitResult)):
         return submitted
     if submitted.job is None:
@@ -239,8 +239,8 @@ def _append_outputs(path: str, outputs: dict[str, str]) -> None:
         print_error(f"{path} cannot be written ({error.strerror}); the job was created all the same")
 
 
-def render(screen: Screen, response: SubmitResult | SequenceOut) -> str:
-    if isinstance(response, SequenceOut):
+def render(screen: Screen, response: SubmitResult | SequenceResponse) -> str:
+    if isinstance(response, SequenceResponse):
         return _render_sequence(screen, response)
     outcome = response.idempotency.outcome
     style = "green" if outcome == "created" else "cyan"
@@ -254,7 +254,7 @@ def render(screen: Screen, response: SubmitResult | SequenceOut) -> str:
     return "\n".join(lines + field_lines(screen, rows))
 
 
-def _render_sequence(screen: Screen, response: SequenceOut) -> str:
+def _render_sequence(screen: Screen, response: SequenceResponse) -> str:
     style = "green" if response.outcome is SequenceOutcome.COMMITTED else "cyan"
     head = f"{screen.paint(style, response.outcome)} number {screen.paint('bold', str(response.assigned_sequence))}"
     rows = [("job", job_line(screen, one)) for one in response.jobs]

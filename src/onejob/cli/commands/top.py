@@ -20,7 +20,7 @@ from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize
 from onejob.clock import SystemClock
 from onejob.errors import OnejobError
-from onejob.http.schemas.overview import OverviewOut, WorkersOut
+from onejob.resources.operators import OverviewView, Workers
 from onejob.settings import CliSettings
 
 from .stats import summary_lines
@@ -40,8 +40,8 @@ _CLEAR_BELOW: Final = "\x1b[J"
 
 
 class LiveStats(Struct, frozen=True, rename="camel"):
-    overview: OverviewOut
-    workers: WorkersOut
+    overview: OverviewView
+    workers: Workers
 
 
 def add_arguments(command: ArgumentParser) -> None:

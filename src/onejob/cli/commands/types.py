@@ -9,7 +9,7 @@ from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, format_duration, sanitize, table_lines
 from onejob.core.errors import Invalid
 from onejob.core.states import JobState
-from onejob.http.schemas.overview import TypeOut, TypePausedOut, TypesOut
+from onejob.resources.operators import TypePaused, Types, TypeView
 
 EXAMPLE = "onejob types pause mail"
 _STATES_SHOWN: Final = (JobState.RUNNING, JobState.SCHEDULED, JobState.FAILED, JobState.LOST)
@@ -31,19 +31,19 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.resume_type(options.type), render_pause)
 
 
-def render_pause(_: Screen, response: TypePausedOut) -> str:
+def render_pause(_: Screen, response: TypePaused) -> str:
     rest = "its jobs are accepted and wait" if response.paused else "its jobs are claimed again"
     return f"{sanitize(response.type)} {'is paused' if response.paused else 'runs'}: {rest}, within two seconds"
 
 
-def render_types(screen: Screen, response: TypesOut) -> str:
+def render_types(screen: Screen, response: Types) -> str:
     lines = type_lines(screen, response.types) if response.types else ["no types"]
     if response.counted_at is not None:
         lines.append(screen.paint("dim", f"counted {screen.ago(response.counted_at)}"))
     return "\n".join(lines)
 
 
-def type_lines(screen: Screen, types: list[TypeOut]) -> list[str]:
+def type_lines(screen: Screen, types: list[TypeView]) -> list[str]:
     heads = ("READY", "OLDEST", *(state.upper() for state in _STATES_SHOWN), "DONE/DAY", "PAUSED", "TYPE")
     rows = [
         (

@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from onejob.cli.arguments import add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, field_lines, sanitize
-from onejob.http.schemas.quotas import UsageOut
+from onejob.resources.quotas import UsageResponse
 
 from .quota import format_cost_limit
 
@@ -21,7 +21,7 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.usage(options.user), render)
 
 
-def render(screen: Screen, response: UsageOut) -> str:
+def render(screen: Screen, response: UsageResponse) -> str:
     limits, money = response.limits, response.money
     spent = f"{money.spent.day} this day, {money.spent.week} this week, {money.spent.month} this month"
     rows = [

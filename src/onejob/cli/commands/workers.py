@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from onejob.cli.arguments import add_target_arguments
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.render import Screen, sanitize, table_lines
-from onejob.http.schemas.overview import WorkersOut
+from onejob.resources.operators import Workers
 
 EXAMPLE = "onejob workers"
 
@@ -18,13 +18,13 @@ def run(options: Namespace) -> CommandResult:
     return call_backend(options, lambda backend: backend.workers(), render_workers)
 
 
-def render_workers(screen: Screen, response: WorkersOut) -> str:
+def render_workers(screen: Screen, response: Workers) -> str:
     if not response.workers:
         return "no workers were heard of within the last minute; start one with `onejob worker MODULE:APP`"
     return "\n".join(_worker_lines(screen, response))
 
 
-def _worker_lines(screen: Screen, response: WorkersOut) -> list[str]:
+def _worker_lines(screen: Screen, response: Workers) -> list[str]:
     heads = ("NAME", "HOST", "PID", "VERSION", "BUSY", "DONE", "SEEN", "TENANTS", "TYPES")
     rows = [
         (

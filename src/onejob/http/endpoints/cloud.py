@@ -15,7 +15,6 @@ from onejob.core.credentials import Permission
 from onejob.core.facts import Job
 from onejob.core.identity import Actor
 from onejob.core.replies import LimitName, LimitWarning, Outcome
-from onejob.core.views import HeldKey, Receipt
 from onejob.errors import (
     Invalid,
     LeaseLost,
@@ -47,6 +46,7 @@ from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission
 from onejob.runtime.callers import Caller
 from onejob.runtime.maintenance import find_abandoned_preparations
+from onejob.runtime.receipts import HeldKey, Receipt
 
 from .preparation import (
     UPLOADED_RECEIPT,

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from msgspec import Raw, json
+from msgspec import Raw, Struct, json
 
 from onejob.clock import SystemClock
 from onejob.core.credentials import Permission
@@ -23,10 +23,10 @@ from onejob.http.problems import RateLimited
 from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import EventGapOut, StreamEndOut, event_out
-from onejob.http.schemas.types import ResponseBody
+from onejob.http.schemas.jobs import EventGapOut, StreamEndOut
 from onejob.http.schemas.work import JobStateOut, LogLineOut, ProgressOut
-from onejob.runtime.present import LogPage
+from onejob.resources.jobs import LogPage
+from onejob.runtime.present import to_event_view
 from onejob.runtime.watch import JobWatcher, TooManyWatchers, WatchedJob
 
 PING_SECONDS = 15.0
@@ -126,7 +126,7 @@ def _frames_since(watched_job: WatchedJob, position: StreamPosition) -> tuple[by
             before = position._replace(events=index - 1)
             frames.append(_frame("gap", EventGapOut(index - position.events - 1), before))
         position = position._replace(events=index)
-        frames.append(_frame(event.what, event_out(event), position))
+        frames.append(_frame(event.what, to_event_view(event), position))
     row = watched_job.job_row
     state = (row.state, row.attempts)
     # Before the first attempt the history has every change of state.
@@ -149,7 +149,7 @@ def _log_frames(page: LogPage, position: StreamPosition) -> tuple[bytes, StreamP
     return b"".join(frames), position._replace(lines=page.next)
 
 
-def _frame(event_type: str, data: ResponseBody, position: StreamPosition | None = None) -> bytes:
+def _frame(event_type: str, data: Struct, position: StreamPosition | None = None) -> bytes:
     id_line = b"" if position is None else b"id: %b\n" % position.id
     return b"%bevent: %b\ndata: %b\n\n" % (id_line, event_type.encode(), _encode(data))
 

@@ -13,7 +13,6 @@ from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.large_json import Pause, do_not_pause
 from onejob.core.states import ENDED_STATES, JobState
 from onejob.core.submit import Submit
-from onejob.core.views import Receipt
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
 from onejob.http.config import CallbackScope
@@ -30,30 +29,18 @@ from onejob.http.request import (
     decode_struct,
     run_in_thread_if_large,
 )
-from onejob.http.responses import JSON_CONTENT_TYPE, Response, error_out, json_response, submission_response
+from onejob.http.responses import JSON_CONTENT_TYPE, Response, resource_response, submission_response, to_error_body
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import (
-    BatchBody,
-    BatchOut,
-    FailuresOut,
-    JobsOut,
-    RawBatchBody,
-    SingleJobOut,
-    SitesOut,
-    SubmitBody,
-    SubmitOut,
-    VerdictOut,
-    event_out,
-    job_out,
-    sites_out,
-    submit_out,
-)
+from onejob.http.schemas.jobs import BatchBody, RawBatchBody, SubmitBody
 from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
-from onejob.http.schemas.work import WAIT_SECONDS_MAX, LogsOut
+from onejob.http.schemas.work import WAIT_SECONDS_MAX
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
 from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission, with_prepared_input
+from onejob.resources.jobs import Failures, Jobs, LogPage, SingleJob, SitesOfJob
+from onejob.resources.submissions import BatchResponse, BatchVerdict, SubmitResponse
+from onejob.runtime.receipts import Receipt, to_submit_response
 from onejob.runtime.watch import TooManyWatchers
 
 from .events import RETRY_AFTER_SECONDS
@@ -122,7 +109,9 @@ async def submit_batch(request: Request) -> Response:
     results = iter(await request.ledger.submit_many([item for item in items if isinstance(item, Submission)]))
     verdicts = [next(results) if isinstance(item, Submission) else item for item in items]
     mismatch = request.limits.mismatch_status
-    return json_response(200, BatchOut(request.id, [_verdict_out(verdict, mismatch) for verdict in verdicts]))
+    return resource_response(
+        200, BatchResponse([_batch_verdict(verdict, mismatch) for verdict in verdicts]), request.id
+    )
 
 
 async def list_jobs(request: Request) -> Response:
@@ -137,7 +126,7 @@ async def list_jobs(request: Request) -> Response:
         before=query.get("cursor"),
         limit=parse_limit(query.get("limit", "100")),
     )
-    return json_response(200, JobsOut(request.id, [job_out(job) for job in page], page.next))
+    return resource_response(200, Jobs(page, page.next), request.id)
 
 
 def parse_label(text: str) -> tuple[str, str]:
@@ -160,7 +149,7 @@ async def get_job(request: Request) -> Response:
     if wait and job.state not in ENDED_STATES:
         await _wait_for_end(request, wait)
         job = await request.ledger.job(request.path_params[0])
-    return json_response(200, SingleJobOut(request.id, job_out(job)))
+    return resource_response(200, SingleJob(job), request.id)
 
 
 async def cancel(request: Request) -> Response:
@@ -168,7 +157,7 @@ async def cancel(request: Request) -> Response:
     request.query()
     await request.require_no_body()
     job = await request.ledger.cancel(request.path_params[0], idempotency_key=key)
-    return json_response(200, SingleJobOut(request.id, job_out(job)))
+    return resource_response(200, SingleJob(job), request.id)
 
 
 async def get_result(request: Request) -> Response:
@@ -186,7 +175,7 @@ async def get_failures(request: Request) -> Response:
     request.query()
     _check_payloads_shown(request)
     failures = await request.ledger.failures(request.path_params[0])
-    return json_response(200, FailuresOut(request.id, [event_out(one) for one in failures]))
+    return resource_response(200, Failures(failures), request.id)
 
 
 def _check_payloads_shown(request: Request) -> None:
@@ -198,7 +187,7 @@ def _check_payloads_shown(request: Request) -> None:
 
 async def get_sites(request: Request) -> Response:
     request.query()
-    return json_response(200, sites_out(await request.ledger.sites(request.path_params[0]), request.id))
+    return resource_response(200, SitesOfJob(await request.ledger.sites(request.path_params[0])), request.id)
 
 
 async def get_logs(request: Request) -> Response:
@@ -208,8 +197,7 @@ async def get_logs(request: Request) -> Response:
         offset=_parse_integer("offset", query.get("offset", "0")),
         limit=_parse_integer("limit", query.get("limit", "100")),
     )
-    out = LogsOut(request.id, page.offset, list(page.lines), page.next, page.total, page.state)
-    return json_response(200, out)
+    return resource_response(200, page, request.id)
 
 
 def build_submission(body: SubmitBody, key: str | None, *, callbacks: CallbackScope = "none") -> Submission:
@@ -266,15 +254,16 @@ def _parse_batch_item(body: SubmitBody, text: bytes, callbacks: CallbackScope, p
 async def _dry_run(request: Request, submission: Submission, flag: str) -> Response:
     if flag != "true":
         raise Invalid("dryRun", "dryRun must be `true` or omitted")
-    return json_response(200, submit_out(await request.ledger.dry_run_prepared(submission), request.id))
+    receipt = await request.ledger.dry_run_prepared(submission)
+    return resource_response(200, to_submit_response(receipt), request.id)
 
 
-def _verdict_out(verdict: Receipt | OnejobError, mismatch_status: int) -> VerdictOut:
+def _batch_verdict(verdict: Receipt | OnejobError, mismatch_status: int) -> BatchVerdict:
     if isinstance(verdict, Receipt):
-        out = submit_out(verdict, "")
-        return VerdictOut(202, out.job, out.idempotency, job_id=out.job_id, warnings=out.warnings)
+        answer = to_submit_response(verdict)
+        return BatchVerdict(202, answer.job, answer.idempotency, job_id=answer.job_id, warnings=answer.warnings)
     problem = to_public_problem(verdict, mismatch_status=mismatch_status)
-    return VerdictOut(problem.status, error=error_out(problem))
+    return BatchVerdict(problem.status, error=to_error_body(problem))
 
 
 async def _wait_for_end(request: Request, wait: float) -> None:
@@ -335,7 +324,7 @@ ROUTES = (
         Permission.SUBMIT,
         "Submit a job, or get the one that this key already created",
         SubmitBody,
-        SubmitOut,
+        SubmitResponse,
         202,
         (_DRY_RUN,),
         takes_key=True,
@@ -349,7 +338,7 @@ ROUTES = (
         Permission.SUBMIT,
         "Submit independent jobs, each with its own key and its own verdict",
         BatchBody,
-        BatchOut,
+        BatchResponse,
     ),
     Route(
         "GET",
@@ -358,7 +347,7 @@ ROUTES = (
         Permission.READ,
         "List jobs, newest first; with a filter a page may be short, continue while there is a next",
         None,
-        JobsOut,
+        Jobs,
         query=(
             Parameter("state", "only jobs in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("type", "only jobs of this type"),
@@ -377,7 +366,7 @@ ROUTES = (
         Permission.CANCEL,
         "Cancel a job that has not ended",
         None,
-        SingleJobOut,
+        SingleJob,
         takes_key=True,
         errors=("NOT_FOUND", "IDEMPOTENCY_KEY_REUSED"),
     ),
@@ -391,7 +380,7 @@ RESULT_ROUTES = (
         Permission.READ,
         "Get a job, or wait for its end",
         None,
-        SingleJobOut,
+        SingleJob,
         query=(_WAIT_PARAMETER,),
         errors=("NOT_FOUND", "RATE_LIMITED"),
     ),
@@ -422,7 +411,7 @@ RESULT_ROUTES = (
         Permission.INSPECT,
         "Get the messages of the exceptions that failed a job's attempts; for operators",
         None,
-        FailuresOut,
+        Failures,
         errors=("NOT_FOUND",),
     ),
     Route(
@@ -432,7 +421,7 @@ RESULT_ROUTES = (
         Permission.READ,
         "Get how a job stands at each of its data centres, as far as they have answered",
         None,
-        SitesOut,
+        SitesOfJob,
         errors=("NOT_FOUND",),
     ),
     Route(
@@ -442,7 +431,7 @@ RESULT_ROUTES = (
         Permission.READ,
         "Read the log lines of a job from an offset on; the newest thousand are kept",
         None,
-        LogsOut,
+        LogPage,
         query=(
             Parameter("offset", "how many lines to skip", {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}),
             LIMIT,

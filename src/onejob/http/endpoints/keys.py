@@ -4,10 +4,10 @@ from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.http.problems import problem
 from onejob.http.request import Request
-from onejob.http.responses import Response, json_response, problem_response
+from onejob.http.responses import Response, problem_response, resource_response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import KeyForgottenOut, KeyOut, KeysOut, TenantPurgedOut, key_out, key_summary_out
 from onejob.http.schemas.types import CURSOR, SCOPE
+from onejob.resources.keys import KeyForgotten, KeyHistory, Keys, PurgeResult
 
 from .jobs import LIMIT, parse_limit
 
@@ -15,7 +15,7 @@ from .jobs import LIMIT, parse_limit
 async def get_key(request: Request) -> Response:
     scope, user = _parse_scope_and_user(request)
     history = await request.ledger.explain(request.path_params[0], scope=scope, user=user)
-    return json_response(200, key_out(history, request.id))
+    return resource_response(200, history, request.id)
 
 
 async def list_keys(request: Request) -> Response:
@@ -26,7 +26,7 @@ async def list_keys(request: Request) -> Response:
         cursor=query.get("cursor"),
         limit=parse_limit(query.get("limit", "100")),
     )
-    return json_response(200, KeysOut(request.id, [key_summary_out(history) for history in page], page.next))
+    return resource_response(200, Keys(page, page.next), request.id)
 
 
 async def forget(request: Request) -> Response:
@@ -35,7 +35,7 @@ async def forget(request: Request) -> Response:
     scope, user = _parse_scope_and_user(request)
     await request.require_no_body()
     usable_after = await request.ledger.forget(request.path_params[0], scope=scope, user=user)
-    return json_response(200, KeyForgottenOut(request.id, usable_after))
+    return resource_response(200, KeyForgotten(usable_after), request.id)
 
 
 async def purge(request: Request) -> Response:
@@ -45,8 +45,7 @@ async def purge(request: Request) -> Response:
     await request.require_no_body()
     if request.path_params[0] != request.credential.caller.tenant:
         return problem_response(problem("FORBIDDEN", "you may erase only your own tenant; send its name"), request.id)
-    purged = await request.ledger.purge()
-    return json_response(200, TenantPurgedOut(request.id, purged.erased, purged.gone_at))
+    return resource_response(200, await request.ledger.purge(), request.id)
 
 
 def _parse_scope_and_user(request: Request) -> tuple[str, str | None]:
@@ -69,7 +68,7 @@ ROUTES = (
         Permission.READ,
         "List keys in the order of their scopes and names; a page may be short, continue while there is a `next`",
         None,
-        KeysOut,
+        Keys,
         query=(
             Parameter("scope", "only keys of this scope", SCOPE),
             Parameter("user", "only keys that this user used first"),
@@ -84,7 +83,7 @@ ROUTES = (
         Permission.READ,
         "Get the history of a key: its first user, its hits and conflicts, its job",
         None,
-        KeyOut,
+        KeyHistory,
         query=(_SCOPE, _USER),
         errors=("NOT_FOUND",),
     ),
@@ -95,7 +94,7 @@ ROUTES = (
         Permission.FORGET,
         "Let a key expire early; its job stays",
         None,
-        KeyForgottenOut,
+        KeyForgotten,
         query=(_SCOPE, _USER),
         takes_key=True,
         errors=("NOT_FOUND", "IN_PROGRESS"),
@@ -107,7 +106,7 @@ ROUTES = (
         Permission.ADMINISTER,
         "Erase all data of your tenant; revoke its credentials first",
         None,
-        TenantPurgedOut,
+        PurgeResult,
         takes_key=True,
         errors=("FORBIDDEN",),
     ),

@@ -1,33 +1,45 @@
 """Lists of the console: search, a job's details, callbacks, users with their usage, reservations, clients, schedules."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from msgspec import Meta, Raw
+from msgspec.structs import replace
 
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.states import JobState
 from onejob.http.request import Request
-from onejob.http.responses import Response, json_response
+from onejob.http.responses import Response, encode_with_request_id, json_response, resource_response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import job_out, key_summary_out
-from onejob.http.schemas.listings import (
-    CallbacksOut,
-    ClientsOut,
-    JobDetailsOut,
-    ScheduleListOut,
-    ScheduleOut,
-    SearchOut,
-    UserReservationsOut,
-    UsersOut,
-    callback_job_out,
-    client_out,
-    job_details_out,
-    user_out,
-)
-from onejob.http.schemas.quotas import reservation_out
-from onejob.http.schemas.types import CURSOR, JOB_ID
+from onejob.http.schemas.types import CURSOR, JOB_ID, ResponseBody
+from onejob.ledger.schedules import ScheduleView
+from onejob.resources.listings import Callbacks, Clients, JobHistory, SearchResult, UserReservations
+from onejob.resources.quotas import LimitsView
+from onejob.runtime.quota_views import to_limits_view, to_usage_response
 
 from .jobs import LIMIT, parse_limit
+
+
+class UserOut(ResponseBody, frozen=True, rename="camel"):
+    usage: Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/UsageOut"})]
+    limits: LimitsView  # the user's own
+
+
+class UsersOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    users: list[UserOut]
+    next: str | None
+
+
+class ScheduleListOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    schedules: list[ScheduleView]
+
+
+class ScheduleOut(ResponseBody, frozen=True, rename="camel"):
+    request_id: str
+    schedule: ScheduleView
 
 
 class PageOptions(TypedDict):
@@ -39,15 +51,15 @@ async def search(request: Request) -> Response:
     text = request.query("q").get("q", "")
     if not 1 <= len(text) <= KEY_CHARS_MAX:
         raise Invalid("q", f"q is the id of a job or a key of 1 to {KEY_CHARS_MAX} characters; send one")
-    found = await request.ledger.search(text)
-    job = None if found.job is None else job_out(found.job)
-    return json_response(200, SearchOut(request.id, job, [key_summary_out(one) for one in found.keys]))
+    return resource_response(200, await request.ledger.search(text), request.id)
 
 
 async def get_job_details(request: Request) -> Response:
     request.query()
     details = await request.ledger.job_details(request.path_params[0])
-    return json_response(200, job_details_out(details, request.id, show_url=_may_see_urls(request)))
+    if details.callback is not None and not _may_see_urls(request):
+        details = replace(details, callback=replace(details.callback, url=None))
+    return resource_response(200, details, request.id)
 
 
 async def list_callbacks(request: Request) -> Response:
@@ -55,25 +67,30 @@ async def list_callbacks(request: Request) -> Response:
     page = await request.ledger.callbacks(
         state=query.get("state"), before=query.get("cursor"), limit=parse_limit(query.get("limit", "100"))
     )
-    show_url = _may_see_urls(request)
-    return json_response(
-        200, CallbacksOut(request.id, [callback_job_out(one, show_url=show_url) for one in page], page.next)
-    )
+    shown = page if _may_see_urls(request) else [replace(callback, url=None) for callback in page]
+    return resource_response(200, Callbacks(shown, page.next), request.id)
 
 
 async def list_users(request: Request) -> Response:
     page = await request.ledger.users(**_parse_page(request))
-    return json_response(200, UsersOut(request.id, [user_out(one, request.id) for one in page], page.next))
+    users = [
+        UserOut(
+            Raw(encode_with_request_id(to_usage_response(user.usage), request.id)),
+            to_limits_view(user.limits),
+        )
+        for user in page
+    ]
+    return json_response(200, UsersOut(request.id, users, page.next))
 
 
 async def list_user_reservations(request: Request) -> Response:
     page = await request.ledger.all_reservations(**_parse_page(request))
-    return json_response(200, UserReservationsOut(request.id, [reservation_out(one) for one in page], page.next))
+    return resource_response(200, UserReservations(page, page.next), request.id)
 
 
 async def list_clients(request: Request) -> Response:
     page = await request.ledger.clients(**_parse_page(request))
-    return json_response(200, ClientsOut(request.id, [client_out(one) for one in page], page.next))
+    return resource_response(200, Clients(page, page.next), request.id)
 
 
 async def list_schedules(request: Request) -> Response:
@@ -118,7 +135,7 @@ ROUTES = (
         Permission.READ,
         "Find a job by its id, or a key in all scopes that are known",
         None,
-        SearchOut,
+        SearchResult,
         query=(
             Parameter(
                 "q",
@@ -135,7 +152,7 @@ ROUTES = (
         Permission.READ,
         "Get a job with its events, its lease and its callback",
         None,
-        JobDetailsOut,
+        JobHistory,
         errors=("NOT_FOUND",),
     ),
     Route(
@@ -145,7 +162,7 @@ ROUTES = (
         Permission.READ,
         "List callbacks, newest first; a page may be short, continue while there is a `next`",
         None,
-        CallbacksOut,
+        Callbacks,
         query=(
             Parameter("state", "only callbacks in this state", {"type": "string", "enum": list(JobState)}),
             Parameter("cursor", "`next` of the previous page", JOB_ID),
@@ -169,7 +186,7 @@ ROUTES = (
         Permission.OVERSEE,
         "List the reservations of all users; a page may be short, continue while there is a `next`",
         None,
-        UserReservationsOut,
+        UserReservations,
         query=_PAGE,
     ),
     Route(
@@ -179,7 +196,7 @@ ROUTES = (
         Permission.OVERSEE,
         "List the clients that number their submissions",
         None,
-        ClientsOut,
+        Clients,
         query=_PAGE,
     ),
     Route(

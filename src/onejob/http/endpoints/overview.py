@@ -1,57 +1,60 @@
 """Endpoints for operators: the overview, workers, job types (pause, resume), and one act on many jobs."""
 
-from msgspec import UNSET
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import asdict
 
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.identity import parse_job_id
-from onejob.core.timestamps import to_utc
+from onejob.core.states import JobState
 from onejob.http.request import Request
-from onejob.http.responses import Response, json_response
+from onejob.http.responses import Response, resource_response
 from onejob.http.routing import Route
-from onejob.http.schemas.overview import (
-    BulkBody,
-    BulkOut,
-    JobFilterBody,
-    OverviewOut,
-    TypePausedOut,
-    TypesOut,
-    WorkersOut,
-    overview_out,
-    types_out,
-    worker_out,
-)
+from onejob.http.schemas.types import JOB_ID, LABEL, RequestBody, Timestamp
+from onejob.ledger.operators import BulkAction, to_overview_view, to_types
 from onejob.ledger.reads import JobFilter
+from onejob.resources.operators import BulkResult, OverviewView, TypePaused, Types, Workers
 
 from .jobs import parse_label
+
+
+class JobFilterBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    state: JobState | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    user: str | UnsetType = UNSET
+    label: Annotated[str, Meta(description="As `name=value`.", extra_json_schema=LABEL)] | UnsetType = UNSET
+    created_after: Timestamp | UnsetType = UNSET
+    created_before: Timestamp | UnsetType = UNSET
+
+
+class BulkBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    action: BulkAction
+    filter: Annotated[JobFilterBody, Meta(extra_json_schema={"minProperties": 1})]
+    cursor: Annotated[str, Meta(extra_json_schema=JOB_ID)] | UnsetType = UNSET
+    dry_run: bool = False
 
 
 async def get_overview(request: Request) -> Response:
     request.query()
     ledger = request.ledger
     overview, paused, stats = await ledger.overview(), await ledger.paused_types(), ledger.runtime_stats()
-    out = overview_out(
-        overview,
-        paused,
-        request.id,
-        engine=stats.engine,
-        durability=ledger.durability,
-        caveat=stats.durability_warning,
+    view = to_overview_view(
+        overview, paused, engine=stats.engine, durability=ledger.durability, caveat=stats.durability_warning
     )
-    return json_response(200, out)
+    return resource_response(200, view, request.id)
 
 
 async def list_workers(request: Request) -> Response:
     request.query()
-    return json_response(200, WorkersOut(request.id, [worker_out(one) for one in await request.ledger.workers()]))
+    return resource_response(200, Workers(await request.ledger.workers()), request.id)
 
 
 async def list_types(request: Request) -> Response:
     request.query()
     overview, paused = await request.ledger.overview(), await request.ledger.paused_types()
-    counted_at = to_utc(overview.counts.at) if overview.counts.at else None
-    return json_response(200, TypesOut(request.id, counted_at, types_out(overview, paused)))
+    return resource_response(200, to_types(overview, paused), request.id)
 
 
 async def pause_type(request: Request) -> Response:
@@ -69,7 +72,7 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     await request.require_no_body()
     (type,) = request.path_params
     await (request.ledger.pause_type(type) if paused else request.ledger.resume_type(type))
-    return json_response(200, TypePausedOut(request.id, type, paused))
+    return resource_response(200, TypePaused(type, paused), request.id)
 
 
 async def act_on_jobs(request: Request) -> Response:
@@ -83,9 +86,9 @@ async def act_on_jobs(request: Request) -> Response:
         parse_job_id(before)  # also where it is not needed
     if body.dry_run:
         matched, more = await request.ledger.count_jobs(wanted)
-        return json_response(200, BulkOut(request.id, matched, 0, [], None, more))
+        return resource_response(200, BulkResult(matched, 0, [], None, more), request.id)
     result = await request.ledger.bulk_action(body.action, wanted, before=before, idempotency_key=key)
-    return json_response(200, BulkOut(request.id, result.matched, result.changed, result.errors, result.next, False))
+    return resource_response(200, result, request.id)
 
 
 def _parse_filter(body: JobFilterBody) -> JobFilter:
@@ -105,7 +108,7 @@ ROUTES = (
         Permission.OVERSEE,
         "Counts of jobs by type and state (a snapshot), and submissions and ends over the last hour and day",
         None,
-        OverviewOut,
+        OverviewView,
     ),
     Route(
         "GET",
@@ -114,7 +117,7 @@ ROUTES = (
         Permission.OVERSEE,
         "The workers that were heard of within the last minute",
         None,
-        WorkersOut,
+        Workers,
     ),
     Route(
         "GET",
@@ -123,7 +126,7 @@ ROUTES = (
         Permission.OVERSEE,
         "The job types with their counts, and which of them are paused",
         None,
-        TypesOut,
+        Types,
     ),
     Route(
         "POST",
@@ -132,7 +135,7 @@ ROUTES = (
         Permission.RESOLVE,
         "Let nobody claim jobs of a type; submissions are accepted and wait",
         None,
-        TypePausedOut,
+        TypePaused,
         takes_key=True,
     ),
     Route(
@@ -142,7 +145,7 @@ ROUTES = (
         Permission.RESOLVE,
         "Let jobs of a type be claimed again",
         None,
-        TypePausedOut,
+        TypePaused,
         takes_key=True,
     ),
     Route(
@@ -152,7 +155,7 @@ ROUTES = (
         Permission.RESOLVE,
         "Cancel, rerun or resolve the next jobs that match a filter, or with `dryRun` count them",
         BulkBody,
-        BulkOut,
+        BulkResult,
         takes_key=True,
     ),
 )

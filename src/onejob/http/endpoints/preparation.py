@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from msgspec import json
 
 from onejob.core.errors import Invalid
-from onejob.core.views import HeldKey, Receipt
 from onejob.errors import LeaseExpired, OnejobError
 from onejob.http.config import ProviderConfig, ServiceConfig
 from onejob.import_path import load_object
@@ -25,6 +24,7 @@ from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, describe_error, run_under_lease
 from onejob.ledger.parse import Submission
 from onejob.logs import redacted_traceback
+from onejob.runtime.receipts import HeldKey, Receipt
 
 T = TypeVar("T")
 # Takes a `Preparation`; async or plain.

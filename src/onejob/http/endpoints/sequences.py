@@ -1,32 +1,73 @@
 """Endpoints for sequenced clients: submit the next number, get the last committed one."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import fields
 
+from onejob.core.command import JOBS_MAX
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
 from onejob.core.sequence import checked_sequence
-from onejob.core.views import SequenceReceipt
+from onejob.core.states import Delivery
 from onejob.http.request import Request
-from onejob.http.responses import Header, Response, json_response
+from onejob.http.responses import Header, Response, resource_response
 from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.jobs import SubmitBody
-from onejob.http.schemas.sequences import (
-    ClientStateOut,
-    SequenceBody,
-    SequenceItemBody,
-    SequenceOut,
-    client_state_out,
-    sequence_out,
+from onejob.http.schemas.types import (
+    SCOPE,
+    Key,
+    KeyTtlSeconds,
+    Labels,
+    MaxAttempts,
+    Money,
+    Name,
+    Priority,
+    RequestBody,
+    SequenceNumber,
+    TimeoutSeconds,
+    Timestamp,
 )
-from onejob.http.schemas.types import SCOPE
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
+from onejob.resources.submissions import ClientState, SequenceResponse
+from onejob.runtime.receipts import SequenceReceipt, to_sequence_response
 
 from .jobs import QUOTA_ERRORS, build_submission, to_timedelta
+
+
+class JobOptionsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The input and the options of one job; UNSET if they were not sent."""
+
+    input: Raw | UnsetType = UNSET
+    delivery: Delivery | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    run_at: Timestamp | UnsetType = UNSET
+    max_attempts: MaxAttempts | UnsetType = UNSET
+    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
+    labels: Labels | UnsetType = UNSET
+    estimated_cost: Money | UnsetType = UNSET
+
+
+class SequenceItemBody(JobOptionsBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One job of a batch."""
+
+    type: Name
+
+
+class SequenceBody(JobOptionsBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One number of a sequence, with one job (`type`, `input`, its options) or a batch (`jobs`)."""
+
+    scope: Name
+    sequence: SequenceNumber
+    idempotency_key: Key | UnsetType = UNSET
+    idempotency_ttl_seconds: KeyTtlSeconds | UnsetType = UNSET
+    jobs: (
+        Annotated[list[SequenceItemBody], Meta(extra_json_schema={"minItems": 1, "maxItems": JOBS_MAX})] | UnsetType
+    ) = UNSET
+    type: Name | UnsetType = UNSET
+
 
 _JOB_FIELDS = tuple(field.name for field in fields(SequenceItemBody))
 
@@ -48,7 +89,7 @@ async def get_client_state(request: Request) -> Response:
     # A credential that may forget keys administers all clients; any other sees only its own.
     any_owner = request.credential.may(Permission.FORGET)
     state = await request.ledger.get_client_state(request.path_params[0], scope=scope, any_owner=any_owner)
-    return json_response(200, client_state_out(state, request.id))
+    return resource_response(200, state, request.id)
 
 
 def build_sequenced_submission(client_id: str, body: SequenceBody, header: str | None) -> SequencedSubmission:
@@ -70,7 +111,7 @@ def build_sequenced_submission(client_id: str, body: SequenceBody, header: str |
 
 
 def _sequence_response(receipt: SequenceReceipt, request_id: str) -> Response:
-    body = sequence_out(receipt, request_id)
+    body = to_sequence_response(receipt)
     headers: list[Header] = []
     if body.job is not None:
         headers.append((b"location", b"/api/jobs/" + body.job.id.encode()))
@@ -78,7 +119,7 @@ def _sequence_response(receipt: SequenceReceipt, request_id: str) -> Response:
         headers.append((b"idempotent-replayed", b"true"))
     if body.expires_at is not None:
         headers.append((b"idempotency-expires", body.expires_at.isoformat().encode()))
-    return json_response(202 if receipt.committed else 200, body, *headers)
+    return resource_response(202 if receipt.committed else 200, body, request_id, *headers)
 
 
 def _build_jobs(body: SequenceBody) -> list[Submission]:
@@ -109,7 +150,7 @@ ROUTES = (
         Permission.SUBMIT,
         "Submit the next number of a client's sequence: one job, or a batch, all or nothing",
         SequenceBody,
-        SequenceOut,
+        SequenceResponse,
         202,
         takes_key=True,
         errors=("SEQUENCE_GAP", "ALREADY_COMMITTED", *QUOTA_ERRORS),
@@ -122,7 +163,7 @@ ROUTES = (
         Permission.READ,
         "Get the last committed number of a client; 0 if there is none",
         None,
-        ClientStateOut,
+        ClientState,
         query=(Parameter("scope", "the scope of the client's sequence", SCOPE, required=True),),
         errors=("FORBIDDEN",),
     ),

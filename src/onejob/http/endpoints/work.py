@@ -11,13 +11,11 @@ from msgspec.structs import asdict
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.identity import parse_job_id
-from onejob.core.views import JobView
 from onejob.core.work import LEASE_MS_MAX, LEASE_MS_MIN, RESULT_BYTES_MAX
 from onejob.http.problems import RateLimited, ServerShuttingDown, Unauthorized
 from onejob.http.request import BodyTooLarge, Request, check_strict_json, run_in_thread_if_large
-from onejob.http.responses import Response, json_response
+from onejob.http.responses import Response, json_response, resource_response
 from onejob.http.routing import Route
-from onejob.http.schemas.jobs import SingleJobOut, job_out
 from onejob.http.schemas.types import round_to_micro, to_integer
 from onejob.http.schemas.work import (
     LEASE_SECONDS,
@@ -44,6 +42,7 @@ from onejob.ledger.work import (
     checked_offset,
     draw_holder,
 )
+from onejob.resources.jobs import JobView, SingleJob
 from onejob.runtime.claims import ClaimedJob, ClaimRequest
 from onejob.runtime.wakeups import TooManyWaiters
 
@@ -93,7 +92,7 @@ async def extend(request: Request) -> Response:
         offset=checked_offset(to_integer("offset", body.offset)),
         **progress,
     )
-    out = ExtendOut(request.id, job_out(extended.job), extended.lease_until, extended.job_row.logs)
+    out = ExtendOut(request.id, extended.job, extended.lease_until, extended.job_row.logs)
     return json_response(200, out)
 
 
@@ -170,7 +169,7 @@ async def _claim_within(request: Request, claim_request: ClaimRequest, wait: flo
 
 
 def _job_response(request: Request, job: JobView) -> Response:
-    return json_response(200, SingleJobOut(request.id, job_out(job)))
+    return resource_response(200, SingleJob(job), request.id)
 
 
 def build_fence(request: Request, token: float, holder: bytes, lease_seconds: float = LEASE_SECONDS) -> Fence:
@@ -260,7 +259,7 @@ ROUTES = (
         Permission.WORK,
         "Finish an attempt with a result or with an error",
         FinishBody,
-        SingleJobOut,
+        SingleJob,
         errors=(*_LEASE_ERRORS, "TIMED_OUT"),
     ),
     Route(
@@ -270,7 +269,7 @@ ROUTES = (
         Permission.WORK,
         "Return a job to the queue, at once or after a delay",
         ReleaseBody,
-        SingleJobOut,
+        SingleJob,
         errors=(*_LEASE_ERRORS, "NOT_ALLOWED"),
     ),
     Route(
@@ -280,7 +279,7 @@ ROUTES = (
         Permission.RESOLVE,
         "Resolve a lost job",
         ResolveBody,
-        SingleJobOut,
+        SingleJob,
         takes_key=True,
         errors=_RESOLVE_ERRORS,
     ),
@@ -291,7 +290,7 @@ ROUTES = (
         Permission.RESOLVE,
         "Run a failed or lost job again, with the same id and a new token",
         RerunBody,
-        SingleJobOut,
+        SingleJob,
         takes_key=True,
         errors=_RESOLVE_ERRORS,
     ),

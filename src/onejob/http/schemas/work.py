@@ -8,9 +8,9 @@ from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
 from onejob.core.work import LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, LOG_LINES_AT_ONCE_MAX, Resolution
 from onejob.ledger.work import DELAY_MS_MAX, HOLDER_BYTES_MAX, NOTE_CHARS_MAX, TYPES_MAX, Attempt
+from onejob.resources.jobs import JobView
 from onejob.runtime.claims import CLAIM_MAX
 
-from .jobs import JobOut, job_out
 from .types import Money, Name, OptionalRequestBody, RequestBody, ResponseBody, UtcTimestamp
 
 WAIT_SECONDS_MAX = 30
@@ -114,7 +114,7 @@ class RerunBody(OptionalRequestBody, frozen=True, rename="camel", forbid_unknown
 class ClaimedJobOut(ResponseBody, frozen=True, rename="camel"):
     """A claimed job; every request about it names its id, token and holder."""
 
-    job: JobOut
+    job: JobView
     input: Raw
     token: int
     holder: str
@@ -134,18 +134,9 @@ class StartOut(ClaimedJobOut, frozen=True, rename="camel"):
 
 class ExtendOut(ResponseBody, frozen=True, rename="camel"):
     request_id: str
-    job: JobOut
+    job: JobView
     lease_until: UtcTimestamp
     logs: int  # number of lines so far: the offset of the next one
-
-
-class LogsOut(ResponseBody, frozen=True, rename="camel"):
-    request_id: str
-    offset: int  # of the first line in this page; earlier lines that were asked for are gone
-    lines: list[str]
-    next: int  # offset of the following page
-    total: int  # number of lines written so far
-    state: JobState
 
 
 class JobStateOut(ResponseBody, frozen=True, rename="camel"):
@@ -171,7 +162,7 @@ def claimed_job_out(attempt: Attempt) -> ClaimedJobOut:
     running = row.state is JobState.RUNNING
     has_deadline = running and row.timeout_ms
     return ClaimedJobOut(
-        job_out(attempt.job),
+        attempt.job,
         Raw(attempt.input),
         row.token,
         row.holder.decode(errors="replace"),
