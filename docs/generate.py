@@ -449,7 +449,7 @@ def _shown_by(module: str, call: ast.Call, name: str) -> str:
         return "services, as a gauge of the store"
     if module == "metrics.py":
         return "services" if name.startswith(_SERVICE_FAMILIES) else "services and workers"
-    return {"metrics_server.py": "workers, with `--metrics`", "supervisor.py": "services, with `--workers`"}[module]
+    return {"metrics_server.py": "workers, with `--metrics`", "stats.py": "services, with `--workers`"}[module]
 
 
 def _name(call: ast.Call) -> str:

@@ -34,7 +34,6 @@ AGAINST_THE_RINGS = {
     ("onejob.settings", "onejob.engines"): "says whether a URL has a password",
     ("onejob.settings", "onejob.http"): "reads the service's configuration, imported late",
     ("onejob.worker", "onejob.transaction"): "a handler ends its job in the caller's transaction, imported late",
-    ("onejob.server", "onejob.http"): "limits, problems and logs",
 }
 
 # Package or module -> what it may import from onejob, where that is less than its level may.

@@ -11,8 +11,9 @@ from msgspec import yaml
 import onejob
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.http.metrics_server import worker_families
-from onejob.http.processes.supervisor import StatsAggregator
+from onejob.http.stats import supervisor_families
 from onejob.runtime.counts import ALL_TENANTS
+from onejob.server.workers import Totals
 
 ROOT = Path(__file__).parents[1]
 RULE_FIELDS = {"alert", "expr", "for", "labels", "annotations"}
@@ -49,7 +50,7 @@ async def served() -> set[str]:
             *Metrics(queue).families(),
             *job_families(counts, now, workers=0),
             *worker_families(app.worker(queue)),
-            *StatsAggregator(list)._supervisor_families(),
+            *supervisor_families(Totals([], [], 1, 0)),
         ]
     return served_names(render_metrics(families).decode())
 

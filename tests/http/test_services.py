@@ -11,7 +11,7 @@ from onejob.http.config import ServiceConfig
 from onejob.http.services import running_services
 
 SERVICES = {"onejob.http.callbacks", "onejob.http.site_delivery", "onejob.runtime.service_loop"}
-LIST_MODULES = "import sys, onejob.http.serve, onejob.http.processes.worker; print(*sys.modules)"
+LIST_MODULES = "import sys, onejob.http.serve, onejob.http.worker_processes; print(*sys.modules)"
 
 
 def test_a_server_does_not_import_what_is_switched_off() -> None:

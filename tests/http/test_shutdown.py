@@ -14,8 +14,9 @@ import onejob
 from onejob.engines import redact_password
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.http.serve import HttpServer, bind_socket, uvicorn_config
+from onejob.http.serve import build_context
 from onejob.logs import Log
+from onejob.server.listener import HttpServer, bind_socket
 from tests.support.raw_http import (
     BODY,
     ONEJOB,
@@ -79,29 +80,20 @@ async def test_on_sigterm_every_request_is_answered_and_no_acknowledged_job_is_l
 
 async def test_connections_that_nobody_has_accepted_yet_are_answered(tmp_path: Path) -> None:
     config = ServiceConfig(port=0)
-    ready = asyncio.Event()
-
-    async def do_nothing() -> None:
-        pass
 
     async with onejob.open("memory://") as ledger:
         with bind_socket("127.0.0.1", 0) as listener:
             server = HttpServer(
-                uvicorn_config(config, HttpApp(ledger, config=config), Log("text", write=lambda data: None)),
-                on_ready=ready.set,
-                release_waiters=ledger.runtime.release_waiters,
-                on_shutdown=do_nothing,
+                build_context(config, HttpApp(ledger, config=config), Log("text", write=lambda data: None)),
+                drain_seconds_max=TIMEOUT_SECONDS,
             )
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
-            await ready.wait()
+            await server.start([listener])
             # The event loop does not run in between, so these wait in the queue of the kernel.
             connections = [socket.create_connection(listener.getsockname()) for _ in range(20)]
             for number, connection in enumerate(connections):
                 connection.sendall(submission(f"k{number}"))
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await server.shutdown([listener])
-                server.should_exit = True
-                await serving
+                await server.shut_down()
         for connection in connections:
             with connection:
                 (reply,) = parse_responses(receive_all(connection))

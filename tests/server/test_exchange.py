@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 import onejob
 from onejob.core.credentials import Permission
@@ -18,7 +16,9 @@ from onejob.http.config import ServiceConfig
 from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Route
-from onejob.server.connection import Connection, connection_class
+from onejob.http.serve import build_context
+from onejob.logs import Log
+from onejob.server.connection import Connection
 
 BODY = b'{"type": "t", "input": {"n": 1}}'
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -53,9 +53,9 @@ class SocketlessClient:
     """A connection without a socket."""
 
     def __init__(self, app: Application, **config: Any) -> None:
-        settings = Config(app, interface="asgi3", log_config=None, proxy_headers=False)
-        protocol_class = connection_class(ServiceConfig(**config), lambda request_id, status: None)
-        self.connection: Connection = protocol_class(settings, ServerState(), {})
+        served: Any = app
+        log = Log("text", write=lambda data: None)
+        self.connection = Connection(build_context(ServiceConfig(**config, log_requests="none"), served, log))
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 

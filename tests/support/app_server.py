@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, Self
 
-import uvicorn
-
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
-from onejob.server.connection import connection_class
+from onejob.http.serve import build_context
+from onejob.logs import Log
+from onejob.server.listener import HttpServer, bind_socket
 
 
 class HttpResponse(NamedTuple):
@@ -64,7 +64,7 @@ class EventStream:
 
 
 class Client:
-    def __init__(self, port: int, server: uvicorn.Server) -> None:
+    def __init__(self, port: int, server: HttpServer) -> None:
         self.port = port
         self.server = server
         self._writers: list[asyncio.StreamWriter] = []
@@ -109,33 +109,19 @@ class Client:
 
 @asynccontextmanager
 async def serve_app(app: HttpApp) -> AsyncIterator[Client]:
-    config = uvicorn.Config(
-        app,
-        port=0,
-        http=connection_class(ServiceConfig(), _ignore_refusal),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=5,
-    )
-    listener = config.bind_socket()
-    listener.listen()
-    server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+    context = build_context(ServiceConfig(log_requests="none"), app, Log("text", write=lambda data: None))
+    server = HttpServer(context, drain_seconds_max=5)
+    listener = bind_socket("127.0.0.1", 0)
+    ready = asyncio.Event()
+    serving = asyncio.create_task(server.serve([listener], ready.set))
+    await ready.wait()
     client = Client(listener.getsockname()[1], server)
     try:
         yield client
     finally:
         await client.close()
-        server.should_exit = True
-        await task
-        listener.close()
-
-
-def _ignore_refusal(request_id: str, status: int) -> None:
-    pass
+        server.stop()
+        await serving
 
 
 def _parse_event(block: str) -> ServerSentEvent:

@@ -17,7 +17,7 @@ from onejob.ledger import Ledger
 from onejob.logs import redacted_traceback
 from onejob.runtime.callers import Caller
 from onejob.runtime.rate_limit import RateLimiter
-from onejob.server.exchange import HttpExchange
+from onejob.server.exchange import HttpExchange, encode_headers
 
 from .auth import Authenticate, Authenticator, OptimisticAuth, optimistic_auth_for
 from .config import ServiceConfig
@@ -80,6 +80,7 @@ _LONG_POLL_PERMISSIONS = (
     Permission.WORK,
 )  # their responses may come long after the credential was checked
 CACHED_LEDGERS_MAX = 1024  # one per caller
+_ID_LINES = b"%b" + encode_headers(COMMON_HEADERS) + b"x-request-id: %b\r\n"
 _AUTH_CHALLENGE = (b"www-authenticate", b"Bearer")
 _ACCEPTED_HEADERS = ((b"accept", b"application/json"), (b"accept-encoding", b"identity"))
 
@@ -149,7 +150,9 @@ class HttpApp:
         except BaseException as error:  # noqa: BLE001 - it is logged, and the client gets a problem
             response = self._error_response(error, request_id, scope)
         if response.stream is None and not response.is_cacheable and isinstance(send, HttpExchange):
-            await send.send_response_fast(response, request_id)
+            lines = response.encoded_headers or encode_headers(response.headers)
+            lines = _ID_LINES % (lines, request_id.encode())
+            await send.send_response_fast(response.status, lines, response.body)
         else:
             await _send_response(response, request_id, scope["method"], receive, send)
         seconds = self._monotonic() - begin

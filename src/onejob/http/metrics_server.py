@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, suppress
 
 from onejob.addresses import Address, parse_address
 from onejob.ledger import Ledger
+from onejob.server.listener import bind_socket
 from onejob.worker import Worker
 
 from .metrics import METRICS_MEDIA_TYPE, MetricFamily, Metrics, MetricSample, render_metrics
-from .serve import bind_socket
 
 LOOPBACK = "127.0.0.1"
 REQUEST_SECONDS_MAX = 5.0

@@ -23,11 +23,11 @@ from onejob.errors import OnejobError
 from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
 from onejob.ledger import Ledger
 from onejob.runtime.callers import Caller
+from onejob.server.exchange import Scope as Scope
 
 from .config import ServiceConfig
 from .problems import MalformedBody, Unauthorized
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AuthorizationCheck = Callable[[], Awaitable[bool]]

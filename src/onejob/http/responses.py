@@ -1,6 +1,6 @@
 """Responses: status, body and headers; problems in one format; the cached response to a submission."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ from onejob.resources.keys import KeyHistory
 from onejob.resources.submissions import ErrorBody, KeyOutcome
 from onejob.runtime.present import to_job_view
 from onejob.runtime.receipts import Receipt, to_submit_response
+from onejob.server.exchange import STATUS_LINES, encode_headers
+from onejob.server.exchange import Header as Header
 
 from .problems import Problem
 from .request import AuthorizationCheck
 from .schemas.jobs import ProblemOut
-
-Header = tuple[bytes, bytes]
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")
@@ -55,15 +55,6 @@ class _CreatedOrReplayed(Struct):
 
     job: JobView
     idempotency: KeyOutcome
-
-
-def encode_headers(headers: Iterable[Header]) -> bytes:
-    lines = [b"%b: %b\r\n" % header for header in headers]
-    encoded = b"".join(lines)
-    # A line break inside a header would begin another header, or another response.
-    if encoded.count(b"\n") != len(lines):
-        raise RuntimeError("a header contains a line break")
-    return encoded
 
 
 def json_response(status: int, body: Any, *headers: Header) -> Response:
@@ -110,6 +101,18 @@ def problem_response(problem: Problem, request_id: str) -> Response:
     if problem.retry_after is not None:
         headers.append((b"retry-after", b"%d" % problem.retry_after))
     return Response(problem.status, _encode(body), tuple(headers))
+
+
+def encode_last_response(response: Response, request_id: str) -> bytes:
+    """The last response of a connection, which no exchange writes."""
+    headers = (
+        *response.headers,
+        *COMMON_HEADERS,
+        (b"x-request-id", request_id.encode()),
+        (b"content-length", b"%d" % len(response.body)),
+        (b"connection", b"close"),
+    )
+    return b"".join((STATUS_LINES[response.status], encode_headers(headers), b"\r\n", response.body))
 
 
 def submission_response(receipt: Receipt, request_id: str) -> Response:

@@ -1,30 +1,43 @@
-"""Runs the service in one process on uvicorn: listener, event loop, signals, graceful shutdown."""
+"""Runs the service: checks its settings, opens its ledger, builds its server, says when it is ready."""
 
 import asyncio
-import gc
 import os
 import socket
-import ssl
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
-import uvicorn
 from msgspec import DecodeError, Struct, json
 
-from onejob.addresses import Address, is_loopback
+from onejob.addresses import is_loopback
 from onejob.engine import Durability
 from onejob.engines import is_multi_process, redact_password
 from onejob.errors import Invalid
+from onejob.ids import SystemIds
 from onejob.ledger import Ledger, LedgerOpener
 from onejob.ledger import open as open_ledger
 from onejob.ledger.leases import orphaned_task_count
-from onejob.logs import Log, log_durability_warning, log_loop_exception, log_security_warning, open_stderr_log
+from onejob.logs import (
+    Log,
+    log_durability_warning,
+    log_loop_exception,
+    log_security_warning,
+    open_stderr_log,
+)
 from onejob.runtime.rate_limit import RateLimiter
-from onejob.server.connection import connection_class
+from onejob.server.connection import ConnectionContext, ConnectionLimits
+from onejob.server.exchange import RefusedRequest
+from onejob.server.listener import (
+    HttpServer,
+    address_of,
+    bind_socket,
+    collect_rarely,
+    on_signals,
+    raise_open_files_limit,
+    run_event_loop,
+    tls_context,
+)
 from onejob.worker import App as WorkApp
 from onejob.worker import Worker
 
@@ -32,77 +45,13 @@ from .app import HttpApp, Observe
 from .config import WORKERS_MAX, ServiceConfig
 from .leased_rates import adopt_prescribed_rates, leased_rate_limiter
 from .origins import CorsMiddleware
-from .responses import REPLAYED_HEADER, Response
+from .problems import STORE_RETRY_AFTER_SECONDS, problem, unavailable_problem
+from .request import is_retryable
+from .responses import REPLAYED_HEADER, Response, encode_last_response, problem_response
 from .routing import Route
 from .services import running_services
 
-BACKLOG = 2048
-OPEN_FILES_WANTED = 65_536
-CANCEL_GRACE_SECONDS = 1.0
 PREPARATION_DRAIN_SHARE = 0.75
-GC_THRESHOLDS = (20_000, 50, 100)
-TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # TLS 1.3 has its own list, and older versions are off
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn with callbacks: when it is ready, and at the begin of the shutdown, to release waiting requests."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        *,
-        on_ready: Callable[[], None],
-        release_waiters: Callable[[], None],
-        on_shutdown: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-        self._release_waiters = release_waiters
-        self._on_shutdown = on_shutdown
-        self._shutdown_task: asyncio.Task[None] | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._release_waiters()
-        self._shutdown_task = asyncio.create_task(self._on_shutdown())
-        await self._accept_queued_connections(sockets or [])
-        await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled by uvicorn; each of them sends a 503
-            await asyncio.wait(self.server_state.tasks, timeout=CANCEL_GRACE_SECONDS)
-        if not self.force_exit:
-            await asyncio.wait((self._shutdown_task,))
-
-    async def _accept_queued_connections(self, listeners: list[socket.socket]) -> None:
-        """Close the listeners. The kernel would reset the connections that wait in their queues: accept them before."""
-        queued = [connection for listener in listeners for connection in accept_all(listener)]
-        for server in self.servers:
-            server.close()
-        for listener in listeners:
-            listener.close()
-        connect = asyncio.get_running_loop().connect_accepted_socket
-        connecting = (connect(self.build_connection, connection, ssl=self.config.ssl) for connection in queued)
-        # A client may be gone already.
-        await asyncio.gather(*connecting, return_exceptions=True)
-
-    def build_connection(self) -> asyncio.Protocol:
-        connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return connection
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Unlike that of uvicorn it does not raise the signal again: the exit code is 0. A second one ends the drain."""
-        if self.should_exit:
-            self.force_shutdown()
-        self.should_exit = True
-
-    def force_shutdown(self) -> None:
-        self.force_exit = True
-        if self._shutdown_task is not None:
-            self._shutdown_task.get_loop().call_soon_threadsafe(self._shutdown_task.cancel)
 
 
 async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int = 1) -> int:
@@ -117,12 +66,11 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
                 config = adopt_prescribed_rates(config, info)
                 async with leased_rate_limiter(config, info) as limiter:
                     if app is None:
-                        await _build_server(config, ledger, log, listener, limiter).serve(sockets=[listener])
+                        await _serve(config, ledger, log, listener, limiter)
                         return 0
                     drain = timedelta(seconds=config.drain_seconds_max)
                     worker = app.worker(ledger, concurrency=concurrency, drain=drain)
-                    server = _build_server(config, ledger, log, listener, limiter, worker)
-                    return await _serve_with_worker(worker, server, listener)
+                    return await _serve_with_worker(worker, _serve(config, ledger, log, listener, limiter, worker))
     finally:
         log.flush()
 
@@ -133,16 +81,7 @@ def open_service_ledger(config: ServiceConfig, *, sweep: bool = True) -> LedgerO
 
 def check_listener_settings(config: ServiceConfig) -> None:
     """Without authentication only loopback addresses are allowed; the files for TLS must be usable."""
-    if config.tls_cert is not None:
-        try:
-            # With a password, so that an encrypted key fails and does not ask the terminal for one.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key, password="")
-        except (OSError, ValueError) as error:
-            raise Invalid(
-                "tls_cert",
-                f"the certificate {config.tls_cert} and the key {config.tls_key} cannot be used ({error}); "
-                "name PEM files that belong together, with a key that has no password",
-            ) from error
+    tls_context(config.tls_cert, config.tls_key)
     if not config.auth and not is_loopback(config.host):
         raise Invalid(
             "host",
@@ -167,48 +106,18 @@ def security_warnings(config: ServiceConfig) -> list[str]:
     return warnings
 
 
-async def _serve_with_worker(worker: Worker, server: HttpServer, listener: socket.socket) -> int:
+async def _serve_with_worker(worker: Worker, serving: Coroutine[Any, Any, bool]) -> int:
     """Serve and run jobs; the same signal stops both."""
     working = asyncio.create_task(worker.run())
+    is_forced = False
     try:
-        await server.serve(sockets=[listener])
+        is_forced = await serving
     finally:
         worker.stop()
-        if server.force_exit:
+        if is_forced:
             working.cancel()
         await asyncio.wait((working,))
     return worker.running
-
-
-def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """A bound socket that does not listen yet. With `reuse_port` several sockets share the port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OSError(error.errno, f"cannot bind to {host}:{port} ({error.strerror or error})") from error
-    return listener
-
-
-def accept_all(listener: socket.socket) -> list[socket.socket]:
-    """The connections that wait to be accepted."""
-    connections: list[socket.socket] = []
-    with suppress(OSError):  # there are no more, or it is closed
-        listener.setblocking(False)
-        while len(connections) < BACKLOG:
-            connections.append(listener.accept()[0])
-    for connection in connections:
-        connection.setblocking(False)
-    return connections
-
-
-def listener_url(listener: socket.socket, config: ServiceConfig) -> str:
-    return Address(*listener.getsockname()[:2]).url(is_tls=config.tls_cert is not None)
 
 
 def announce_ready(
@@ -239,21 +148,14 @@ def run(config: ServiceConfig, *, app: WorkApp | None = None, concurrency: int =
         return
     if app is not None:
         raise Invalid("workers", "an app needs workers = 1; set that, or run its jobs with `onejob worker`")
-    from .processes.supervisor import supervise  # it imports this module
+    from .worker_processes import supervise  # it imports this module
 
     asyncio.run(supervise(config, workers))
 
 
 def run_loop(main: Coroutine[Any, Any, int | None]) -> None:
-    # Everything loaded so far stays, and requests leave nearly no reference cycles: collect rarely.
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_run_and_exit(main))
-    else:
-        uvloop.run(_run_and_exit(main))
+    collect_rarely()
+    run_event_loop(_run_and_exit(main))
 
 
 async def _run_and_exit(main: Coroutine[Any, Any, int | None]) -> None:
@@ -272,59 +174,65 @@ def worker_count(config: ServiceConfig) -> int:
     return min(cores, WORKERS_MAX)
 
 
-def raise_open_files_limit() -> None:
-    """Every connection is an open file, and the default soft limit is often low."""
-    try:
-        import resource
-    except ImportError:
-        return  # not a POSIX system
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _build_server(
+async def _serve(
     config: ServiceConfig,
     ledger: Ledger,
     log: Log,
     listener: socket.socket,
-    rate_limiter: RateLimiter | None = None,  # None: as the config says
+    rate_limiter: RateLimiter | None,  # None: as the config says
     worker: Worker | None = None,
-) -> HttpServer:
+) -> bool:
+    """True: a second signal has ended the drain."""
+
     def release_waiters() -> None:
         ledger.runtime.release_waiters()
         if worker is not None:
             worker.stop()
 
     def on_ready() -> None:
-        announce_ready(
-            config,
-            listener_url(listener, config),
-            ledger.durability,
-            durability_warning=ledger.runtime_stats().durability_warning,
-        )
+        warning = ledger.runtime_stats().durability_warning
+        address = address_of(listener).url(is_tls=config.tls_cert is not None)
+        announce_ready(config, address, ledger.durability, durability_warning=warning)
         app.start_background_tasks()
 
-    app = HttpApp(
+    app = build_app(config, ledger, log, rate_limiter)
+    server = build_server(config, app, log, release_waiters)
+    with on_signals(server.stop):
+        await server.serve([listener], on_ready)
+    return server.is_forced
+
+
+def build_app(
+    config: ServiceConfig, ledger: Ledger, log: Log, rate_limiter: RateLimiter | None, **options: Any
+) -> HttpApp:
+    return HttpApp(
         ledger,
         config=config,
         observe=observer(config, log),
         observe_failed_only=config.log_requests == "failed",
         rate_limiter=rate_limiter,
+        **options,
     )
+
+
+def build_server(
+    config: ServiceConfig,
+    app: HttpApp,
+    log: Log,
+    release_waiters: Callable[[], None],
+    *,
+    spares: Sequence[socket.socket] = (),
+) -> HttpServer:
+    # Preparations stop before the drain ends, so that waiting clients still get a response.
+    preparation_seconds_max = config.drain_seconds_max * PREPARATION_DRAIN_SHARE
     return HttpServer(
-        uvicorn_config(config, app, log),
-        on_ready=on_ready,
+        build_context(config, app, log),
+        tls=tls_context(config.tls_cert, config.tls_key),
+        drain_seconds_max=config.drain_seconds_max,
+        spares=spares,
         release_waiters=release_waiters,
-        on_shutdown=build_shutdown_callback(config, app),
+        on_shutdown=lambda: app.preparations.shut_down(preparation_seconds_max),
     )
-
-
-def build_shutdown_callback(config: ServiceConfig, app: HttpApp) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Stops preparations before the drain ends, so that waiting clients still get a response."""
-    return lambda: app.preparations.shut_down(config.drain_seconds_max * PREPARATION_DRAIN_SHARE)
 
 
 def observer(config: ServiceConfig, log: Log) -> Observe | None:
@@ -355,25 +263,24 @@ def outcome_label(response: Response) -> str:
     return "ok"
 
 
-def uvicorn_config(config: ServiceConfig, app: HttpApp, log: Log) -> uvicorn.Config:
-    def on_refused(request_id: str, status: int) -> None:
-        if config.log_requests != "none":
-            log.write_refusal(request_id, status)
-        app.count_refusal(status)
+def build_context(config: ServiceConfig, app: HttpApp, log: Log) -> ConnectionContext:
+    """What connections need of the service: the application, limits, and how a refusal is rendered, counted and logged."""
 
-    return uvicorn.Config(
-        CorsMiddleware(app, config.cors_origins) if config.cors_origins else app,
-        http=connection_class(config, on_refused),
-        ws="none",
-        lifespan="off",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=BACKLOG,
-        ssl_certfile=config.tls_cert,
-        ssl_keyfile=config.tls_key,
-        ssl_ciphers=TLS_1_2_CIPHERS,
-        timeout_graceful_shutdown=config.drain_seconds_max,  # type: ignore[arg-type]  # fractions are fine
+    def refuse(refusal: RefusedRequest) -> bytes:
+        request_id = SystemIds().request_id()
+        if refusal.scope is not None:
+            answer = unavailable_problem(refusal.message, retryable=is_retryable(refusal.scope))
+        elif refusal.status == 503:
+            answer = problem("SERVICE_UNAVAILABLE", refusal.message, STORE_RETRY_AFTER_SECONDS)
+        else:
+            answer = problem("BAD_REQUEST", refusal.message)._replace(status=refusal.status)
+        if refusal.scope is None:
+            if config.log_requests != "none":
+                log.write_refusal(request_id, answer.status)
+            app.count_refusal(answer.status)
+        return encode_last_response(problem_response(answer, request_id), request_id)
+
+    limits = ConnectionLimits(
+        config.head_bytes_max, config.head_seconds_max, config.body_seconds_max, config.idle_seconds_max
     )
+    return ConnectionContext(CorsMiddleware(app, config.cors_origins) if config.cors_origins else app, limits, refuse)

@@ -52,10 +52,10 @@ from onejob.engines.remote.messages import (
 )
 from onejob.engines.remote.url import is_managers_url
 from onejob.errors import OnejobError
-from onejob.http.serve import raise_open_files_limit
 from onejob.ids import SystemIds
 from onejob.logs import log_loop_exception, redacted_traceback
 from onejob.runtime.settings import Said, open_settings
+from onejob.server.listener import raise_open_files_limit
 from onejob.settings import IdempotencyConfig
 
 from .gate_keys import GateKeys

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: parses requests, enforces limits and deadlines, keeps responses in order.
 
-uvicorn accepts the sockets and httptools parses the bytes; `Connection` is the asyncio protocol between them. It
-replaces the protocol class of uvicorn, which takes heads of any size and waits for slow clients without a limit.
+httptools parses the bytes; `Connection` is the asyncio protocol between a socket and an application. A server of another
+kind than the public API makes a subclass of it: the manager's says what else a head must not have.
 
 **Reading.** Bytes are parsed as they arrive, in slices of SLICE_BYTES. When a parsed slice leaves a request waiting
 behind the one being answered, the rest stays in `_unparsed` and the socket is not read: the memory of a connection is
@@ -23,30 +23,43 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from enum import Enum, auto
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httptools
-from uvicorn import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
-from uvicorn.server import ServerState
 
-from onejob.http.config import ServiceConfig
-from onejob.http.problems import STORE_RETRY_AFTER_SECONDS, Problem, is_out_of_memory, problem
-from onejob.http.request import Scope
-from onejob.http.responses import Header, problem_response
-from onejob.ids import SystemIds
 from onejob.logs import redacted_traceback
 
-from .exchange import HttpExchange, encode_final_response
+from .exchange import HIGH_WATER_BYTES, FlowControl, Header, HttpExchange, Refuse, RefusedRequest, Scope
+
+CORKED_BYTES_MAX = 16_384  # more than this is written at once
+SLICE_BYTES = 16_384
+HEADERS_MAX = 100
+LINGER_SECONDS = 5.0
+SHUTDOWN_GRACE_SECONDS = 0.25  # for requests that are on their way when the server shuts down
+CHECKS_PER_DEADLINE = 4
+
+_NEVER = float("inf")
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
+_FIELD_BYTES = len(": \r\n")
+_UPGRADE_HEADER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 log = logging.getLogger("onejob.http")
 
-CORKED_BYTES_MAX = 16_384  # more than this is written at once
+
+class ConnectionLimits(NamedTuple):
+    """Of a connection. In seconds: of a head, of a body, and between two requests."""
+
+    head_bytes_max: int
+    head_seconds_max: float
+    body_seconds_max: float
+    idle_seconds_max: float
 
 
 class CorkedWrites:
@@ -131,19 +144,6 @@ class CorkedTransport(asyncio.Transport):
         self._transport.resume_reading()
 
 
-SLICE_BYTES = 16_384
-HEADERS_MAX = 100
-LINGER_SECONDS = 5.0
-SHUTDOWN_GRACE_SECONDS = 0.25  # for requests that are on their way when the server shuts down
-CHECKS_PER_DEADLINE = 4
-
-_NEVER = float("inf")
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
-_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
-_FIELD_BYTES = len(": \r\n")
-_UPGRADE_HEADER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-
-
 class Stage(Enum):
     """What a connection is waiting for."""
 
@@ -166,10 +166,23 @@ class UnreadableRequest(Exception):
         self.status = status
 
 
+class ConnectionContext:
+    """What the connections of a server share."""
+
+    def __init__(self, app: Application, limits: ConnectionLimits, refuse: Refuse) -> None:
+        self.app = app
+        self.limits = limits
+        self.refuse = refuse
+        self.default_headers = b""  # of every response of the application
+        self.corked_writes = CorkedWrites()
+        self.connections: set[Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
 class HeadReader:
     """Collects the head of a request from the parser's callbacks, checks it and makes the ASGI scope of it."""
 
-    limits: ClassVar[ServiceConfig]
+    limits: ConnectionLimits
     parser: httptools.HttpRequestParser
     scheme: str
     client: tuple[str, int] | None
@@ -217,7 +230,7 @@ class HeadReader:
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise UnreadableRequest(400, f"HTTP/{version} is not supported; send HTTP/1.1")
-        self._check_host_and_framing(version)
+        self.check_head(version)
         path, query = self._parse_target()
         scope: dict[str, Any] = {
             "type": "http",
@@ -244,7 +257,7 @@ class HeadReader:
         if size > self.limits.head_bytes_max or len(self.headers) > HEADERS_MAX:
             raise UnreadableRequest(431, self.head_limit_message())
 
-    def _check_host_and_framing(self, version: str) -> None:
+    def check_head(self, version: str) -> None:
         """A proxy that reads these in another way would see other requests than this server."""
         if self.host_header_count > 1:
             raise UnreadableRequest(400, "the request has two Host headers; send one")
@@ -268,10 +281,9 @@ class HeadReader:
 
 
 class Connection(HeadReader, asyncio.Protocol):
-    """See the module docstring. The class attributes without a value are set by `connection_class`."""
+    """See the module docstring."""
 
-    corked_writes: ClassVar[CorkedWrites]
-    on_refused: Callable[[str, int], None]  # called with the request id and the status
+    is_pipelined = True  # False: a request that comes before the response to the last one is refused, instead of both
 
     transport: CorkedTransport
     flow: FlowControl
@@ -288,19 +300,12 @@ class Connection(HeadReader, asyncio.Protocol):
     _pending_refusal = b""  # sent after the responses to the requests before it
     _shutting_down = False
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],  # of the ASGI lifespan, which is switched off
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        if not config.loaded:
-            config.load()
-        self.app = config.loaded_app
-        self.loop = _loop or asyncio.get_running_loop()
-        self.server_state = server_state
-        self.tasks = server_state.tasks
+    def __init__(self, context: ConnectionContext) -> None:
+        self.app = context.app
+        self.limits = context.limits
+        self.loop = asyncio.get_running_loop()
+        self.context = context
+        self.tasks = context.tasks
         self.parser = httptools.HttpRequestParser(self)
         with suppress(AttributeError):  # httptools before 0.6.3
             # Bytes after the last request of a connection are discarded here; the parser need not fail on them.
@@ -310,12 +315,12 @@ class Connection(HeadReader, asyncio.Protocol):
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of sockets
-        self.server_state.connections.add(self)  # type: ignore[arg-type]  # it lists the classes of uvicorn
-        self.transport = CorkedTransport(transport, self.corked_writes)
+        self.context.connections.add(self)
+        self.transport = CorkedTransport(transport, self.context.corked_writes)
         self.flow = FlowControl(self.transport)
-        self.server = get_local_addr(transport)
-        self.client = get_remote_addr(transport)
-        self.scheme = "https" if is_ssl(transport) else "http"
+        self.server = _address(transport, "sockname")
+        self.client = _address(transport, "peername")
+        self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
         self._check_deadlines()
 
@@ -324,7 +329,7 @@ class Connection(HeadReader, asyncio.Protocol):
             self._feed(data)
             return
         self._unparsed += data
-        if len(self._unparsed) > HIGH_WATER_LIMIT:
+        if len(self._unparsed) > HIGH_WATER_BYTES:
             self.flow.pause_reading()
 
     def eof_received(self) -> bool:
@@ -351,7 +356,7 @@ class Connection(HeadReader, asyncio.Protocol):
         self.flow.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server_state.connections.discard(self)
+        self.context.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         active, self._active, self._newest = self._active, None, None
@@ -364,7 +369,7 @@ class Connection(HeadReader, asyncio.Protocol):
             self.transport.close()
         del self.parser  # it refers to this object
 
-    # Called by uvicorn.
+    # Called by the server.
 
     def shutdown(self) -> None:
         self._shutting_down = True
@@ -417,10 +422,10 @@ class Connection(HeadReader, asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, UnreadableRequest):
                 self._refuse(cause.status, str(cause))
-            elif is_out_of_memory(cause):
+            elif isinstance(cause, MemoryError):
                 self._refuse_out_of_memory()
             else:
-                self._refuse(400, "the request is not well-formed HTTP/1.1; fix the client")
+                self._refuse(400, self.syntax_message(error))
             return
         except MemoryError:
             self._refuse_out_of_memory()
@@ -431,7 +436,12 @@ class Connection(HeadReader, asyncio.Protocol):
         else:  # the usual case: one complete request, which is being answered
             self._enter_stage(_RESPONSE)
 
+    def syntax_message(self, error: httptools.HttpParserError) -> str:
+        return "the request is not well-formed HTTP/1.1; fix the client"
+
     def on_message_begin(self) -> None:
+        if not self.is_pipelined and self._is_responding():
+            raise UnreadableRequest(400, "send one request at a time")
         self.begin_head(self._slice_bytes)
         self.stage = _IDLE  # so that the deadline of the head starts again
 
@@ -443,7 +453,8 @@ class Connection(HeadReader, asyncio.Protocol):
             self.transport,
             self.flow,
             on_complete=self._on_exchange_complete,
-            default_headers=self.server_state.default_headers,
+            default_headers=self.context.default_headers,
+            refuse=self.context.refuse,
             expects_continue=self.expects_continue and scope["http_version"] != "1.0",
             keep_alive=not self._shutting_down and scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             resume_reading=self._resume_reading,
@@ -457,7 +468,7 @@ class Connection(HeadReader, asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         assert self._newest is not None
         self.overhead_bytes = 0
-        if self._newest.add_chunk(body) > HIGH_WATER_LIMIT:
+        if self._newest.add_chunk(body) > HIGH_WATER_BYTES:
             self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
@@ -473,7 +484,7 @@ class Connection(HeadReader, asyncio.Protocol):
 
     def _resume_reading(self) -> None:
         """An exchange waits for its body, or for the client to disconnect: both are noticed by reading."""
-        if len(self._unparsed) <= HIGH_WATER_LIMIT:
+        if len(self._unparsed) <= HIGH_WATER_BYTES:
             self.flow.resume_reading()
 
     def _stop_reading(self) -> None:
@@ -497,7 +508,8 @@ class Connection(HeadReader, asyncio.Protocol):
         elif self.in_head:
             if self.stage is not Stage.HEAD:
                 self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
-            if self.overhead_bytes > self.limits.head_bytes_max + SLICE_BYTES:
+            # If requests are pipelined, the slice may have begun with the rest of the request before.
+            if self.overhead_bytes > self.limits.head_bytes_max + self.is_pipelined * SLICE_BYTES:
                 self._refuse(431, self.head_limit_message())
         elif self._is_body_incomplete():
             if self.stage is not Stage.BODY:
@@ -542,7 +554,6 @@ class Connection(HeadReader, asyncio.Protocol):
         self.tasks.add(exchange.task)
 
     def _on_exchange_complete(self, exchange: HttpExchange) -> None:
-        self.server_state.total_requests += 1
         if self.stage is _CLOSING or self.transport.is_closing():
             return
         if not exchange.keep_alive:
@@ -570,23 +581,15 @@ class Connection(HeadReader, asyncio.Protocol):
     # Refusing and closing.
 
     def _refuse(self, status: int, message: str) -> None:
-        self._refuse_with(problem("BAD_REQUEST", message)._replace(status=status))
-
-    def _refuse_out_of_memory(self) -> None:
-        message = "the server is out of memory: nothing was done; send the request again"
-        self._refuse_with(problem("SERVICE_UNAVAILABLE", message, STORE_RETRY_AFTER_SECONDS))
-
-    def _refuse_with(self, answer: Problem) -> None:
-        """Answer the newest request, or the bytes that were to become one, with a problem, and read no more."""
+        """Answer the newest request, or the bytes that were to become one, with a refusal, and read no more."""
         if self._discards_input:
             return
         self._stop_reading()
-        request_id = SystemIds().request_id()
-        self.on_refused(request_id, answer.status)
-        response = problem_response(answer, request_id)
-        self._pending_refusal = encode_final_response(response, request_id)
+        self._pending_refusal = self.context.refuse(RefusedRequest(status, message))
         if not self.in_head and self._newest is not None and self._is_body_incomplete():
             self._abandon_exchange(self._newest)
+        elif self._active is not None and not self.is_pipelined and self._is_responding():
+            self._abandon_exchange(self._active)
         self._enter_stage(Stage.RESPONSE)
         if not self._is_responding():
             self._send_refusal()
@@ -598,6 +601,9 @@ class Connection(HeadReader, asyncio.Protocol):
             self._queue.pop()
         elif exchange.response_started:
             self._pending_refusal = b""  # it would stand in the middle of the response
+
+    def _refuse_out_of_memory(self) -> None:
+        self._refuse(503, "the server is out of memory: nothing was done; send the request again")
 
     def _send_refusal(self) -> None:
         self.transport.write(self._pending_refusal)
@@ -618,19 +624,13 @@ class Connection(HeadReader, asyncio.Protocol):
             self._close()
 
 
-def connection_class(config: ServiceConfig, on_refused: Callable[[str, int], None]) -> type[Connection]:
-    """A protocol class with these limits. `on_refused` is called with the request id and the status of each refusal."""
-    callback = on_refused
-
-    class ConfiguredConnection(Connection):
-        limits = config
-        corked_writes = CorkedWrites()
-        on_refused = staticmethod(callback)
-
-    return ConfiguredConnection
-
-
 def _without_upgrade(data: bytes) -> bytes:
     """The head without its request for another protocol, for which the parser would leave the body unread."""
     head, end, rest = data.partition(b"\r\n\r\n")
     return _UPGRADE_HEADER.sub(b"\r\nX-Asked:", head) + end + rest
+
+
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    """Of one end of the connection; None: it has none, e.g. if the client is gone already."""
+    info = transport.get_extra_info(name)
+    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None

@@ -2,28 +2,72 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, MutableMapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
-
-from onejob.http.problems import unavailable_problem
-from onejob.http.request import Scope, is_retryable
-from onejob.http.responses import COMMON_HEADERS, Header, Response, encode_headers, problem_response
-from onejob.ids import SystemIds
 from onejob.logs import redacted_traceback
+
+Scope = MutableMapping[str, Any]
+Header = tuple[bytes, bytes]
+
+HIGH_WATER_BYTES = 65_536  # of a request, buffered: above it the connection is not read
+STATUS_LINES = {
+    status: b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode()) for status in map(int, HTTPStatus)
+}
+_BODILESS_STATUSES = (204, 304)
 
 log = logging.getLogger("onejob.http")
 
-_BODILESS_STATUSES = (204, 304)
-_FAST_HEAD = b"%b%b%b" + encode_headers(COMMON_HEADERS) + b"x-request-id: %b\r\n%b"
+
+class RefusedRequest(NamedTuple):
+    """A request that gets no response of the application."""
+
+    status: int
+    message: str
+    scope: Scope | None = None  # of a request that the application has begun: it may be done
+
+
+# Renders the last response of a connection, head and body; empty: the connection is closed without one.
+Refuse = Callable[[RefusedRequest], bytes]
+
+
+class FlowControl:
+    """Whether a connection is read, and whether what is written to it is waited for."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._read_paused = False
+        self.write_paused = False
+        self._writable = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Wait until the client has read what was written."""
+        await self._writable.wait()
+
+    def pause_reading(self) -> None:
+        if not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._read_paused:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._writable.set()
 
 
 class HttpExchange:
-    """The `receive` and, as a callable, the `send` of an ASGI application. uvicorn calls it a cycle.
+    """The `receive` and, as a callable, the `send` of an ASGI application.
 
-    `take_body_fast` and `send_response_fast` do the same without ASGI messages; our own application uses them.
+    `take_body_fast` and `send_response_fast` do the same without ASGI messages; our own applications use them.
     Equivalence test: tests/server/test_exchange.py.
     """
 
@@ -50,7 +94,8 @@ class HttpExchange:
         flow: FlowControl,
         *,
         on_complete: Callable[["HttpExchange"], None],
-        default_headers: Iterable[Header],
+        default_headers: bytes,
+        refuse: Refuse,
         expects_continue: bool,
         keep_alive: bool,
         resume_reading: Callable[[], None],
@@ -62,6 +107,7 @@ class HttpExchange:
         self._flow = flow
         self._on_complete = on_complete
         self._default_headers = default_headers
+        self._refuse = refuse
         self._expects_continue = expects_continue  # the client sends the body after `100 Continue`
         self._resume_reading = resume_reading
 
@@ -126,29 +172,30 @@ class HttpExchange:
         else:
             raise RuntimeError("the response is already complete")
 
-    async def send_response_fast(self, response: Response, request_id: str) -> None:
-        """Send a complete response in one write."""
+    async def send_response_fast(self, status: int, encoded_headers: bytes, body: bytes) -> None:
+        """Send a complete response in one write; its length is not among the headers."""
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
         if self.disconnected:
             return
         assert not self.response_started
-        status, body = response.status, response.body
-        lines = response.encoded_headers or encode_headers(response.headers)
         length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
         if self._scope["method"] == "HEAD":
             body = b""
         self.response_started = True
         self._expects_continue = False
-        parts = (
-            STATUS_LINE[status],
-            _encode_default_headers(self._default_headers),
-            lines,
-            request_id.encode(),
-            length,
-        )
-        self._transport.write(_FAST_HEAD % parts + self._end_of_head() + body)
+        parts = (STATUS_LINES[status], self._default_headers, encoded_headers, length, self._end_of_head(), body)
+        self._transport.write(b"".join(parts))
         self._complete()
+
+    def write_encoded(self, data: bytes, *, more: bool = False) -> None:
+        """Write a response, or the next part of it, whose head the application has encoded itself."""
+        if self.disconnected:
+            return
+        self.response_started = True
+        self._transport.write(data)
+        if not more:
+            self._complete()
 
     def add_chunk(self, chunk: bytes) -> int:
         """Buffer a piece of the body; returns how many bytes are buffered."""
@@ -210,8 +257,7 @@ class HttpExchange:
             self._stream_task = asyncio.current_task()
             self._is_chunked = self._scope["http_version"] != "1.0"
             encoded_headers += b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
-        default_headers = _encode_default_headers(self._default_headers)
-        self._head = b"".join((STATUS_LINE[status], default_headers, encoded_headers, self._end_of_head()))
+        self._head = b"".join((STATUS_LINES[status], self._default_headers, encoded_headers, self._end_of_head()))
         self._body_bytes_left = content_length
         if content_length is None:
             self._write(b"")
@@ -253,7 +299,9 @@ class HttpExchange:
         self.keep_alive = False
         if not self.response_started:
             self.response_started = True
-            self._head = _encode_shutting_down_response(retryable=is_retryable(self._scope))
+            self._head = self._refuse(RefusedRequest(503, "this server is shutting down", self._scope))
+            if not self._head:
+                self._transport.abort()
             self._write(b"")
             self._complete()
         elif self._body_bytes_left is None:
@@ -262,35 +310,13 @@ class HttpExchange:
             self._transport.close()
 
 
-class _DefaultHeadersCache:
-    """The encoded headers of every response; uvicorn makes a new list once a second, for the date."""
-
-    headers: Iterable[Header] = ()
-    encoded = b""
-
-
-def _encode_default_headers(headers: Iterable[Header]) -> bytes:
-    if headers is not _DefaultHeadersCache.headers:
-        _DefaultHeadersCache.headers, _DefaultHeadersCache.encoded = headers, encode_headers(headers)
-    return _DefaultHeadersCache.encoded
-
-
-def _encode_shutting_down_response(*, retryable: bool) -> bytes:
-    request_id = SystemIds().request_id()
-    unavailable = unavailable_problem("this server is shutting down", retryable=retryable)
-    return encode_final_response(problem_response(unavailable, request_id), request_id)
-
-
-def encode_final_response(response: Response, request_id: str) -> bytes:
-    """The last response of a connection."""
-    headers = (
-        *response.headers,
-        *COMMON_HEADERS,
-        (b"x-request-id", request_id.encode()),
-        (b"content-length", b"%d" % len(response.body)),
-        (b"connection", b"close"),
-    )
-    return b"".join((STATUS_LINE[response.status], encode_headers(headers), b"\r\n", response.body))
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    lines = [b"%b: %b\r\n" % header for header in headers]
+    encoded = b"".join(lines)
+    # A line break inside a header would begin another header, or another response.
+    if encoded.count(b"\n") != len(lines):
+        raise RuntimeError("a header contains a line break")
+    return encoded
 
 
 def _content_length(headers: Iterable[Header]) -> int | None:

@@ -283,7 +283,7 @@ async def test_closing_the_job_watcher_ends_its_streams_without_an_end_event(
 async def test_a_server_that_shuts_down_ends_its_streams(queue: onejob.Ledger, client: Client) -> None:
     answer = await open_events(client, (await queue.submit("t")).job_id)
     await anext(answer)
-    client.server.should_exit = True
+    client.server.stop()
     assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
     await wait_until_unwatched(queue.job_watcher)
 

@@ -1,10 +1,9 @@
-"""The parts of the supervisor: restarts, sums of statistics, shared rate limits."""
+"""The parts of the supervisor: restarts, sums of statistics, shares of a rate limit."""
 
 import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,33 +13,31 @@ from onejob import logs
 from onejob.clock import FakeClock, SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.maintenance import CountHits, Expire
-from onejob.engine import Durability
 from onejob.errors import Unavailable
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.metrics import MetricFamily, MetricSample
-from onejob.http.processes import supervisor as restarts
-from onejob.http.processes.shared_rates import SharedRateLimiter, open_buckets_file
-from onejob.http.processes.stats import StatsTotals, counters_only, sum_snapshots
-from onejob.http.processes.supervisor import (
-    BACKOFF_SECONDS_MAX,
-    STABLE_UPTIME_SECONDS,
-    HangDetector,
-    RestartBackoff,
-    Supervisor,
-    open_listeners,
-)
 from onejob.http.serve import worker_count
-from onejob.http.stats import StatsSnapshot
+from onejob.http.stats import ServiceStats, StatsSnapshot, counters_only, sum_snapshots
+from onejob.http.worker_processes import share_of_rates
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger
 from onejob.logs import split_for_pipe
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
-from onejob.runtime.rate_limit import RateLimiter
+from onejob.server import workers as restarts
+from onejob.server.workers import (
+    BACKOFF_SECONDS_MAX,
+    STABLE_UPTIME_SECONDS,
+    HangDetector,
+    RestartBackoff,
+    Supervisor,
+    SupervisorLink,
+    Totals,
+    WorkerStart,
+    open_listeners,
+)
 from tests.support.recording_engine import RecordingEngine
-
-ANN, BOB = ("acme", "user:ann"), ("acme", "user:bob")
 
 
 def test_a_worker_is_started_again_at_once_and_ever_later_if_it_keeps_dying_young() -> None:
@@ -69,9 +66,9 @@ async def test_when_no_worker_can_be_started_it_gives_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(restarts, "BACKOFF_SECONDS_MIN", 0.001)
-    with open_listeners("127.0.0.1", 0, 2) as sockets, caplog.at_level(logging.WARNING):
+    with open_listeners("127.0.0.1", 0, 2) as listeners, caplog.at_level(logging.WARNING):
         failing = [sys.executable, "-c", "raise SystemExit(3)"]
-        supervisor = Supervisor(ServiceConfig(), 2, sockets, None, Durability.DISK, command=failing)
+        supervisor = Supervisor(failing, b"", 2, listeners, drain_seconds_max=1, on_ready=lambda: None)
         with pytest.raises(Unavailable, match="no worker could be started"):
             await asyncio.wait_for(supervisor.run(), 60)
     assert caplog.text.count("exited with code 3") == 2 * restarts.FAILED_STARTS_MAX
@@ -81,37 +78,30 @@ class WatchedWorker:
     def __init__(self, *, ready: bool = True) -> None:
         self.ready = ready
         self.last_message_at = 0.0
-        self.pings = 0
-
-    def ping(self) -> None:
-        self.pings += 1
 
 
-def test_a_worker_that_is_silent_for_ten_seconds_and_does_not_answer_a_ping_is_killed() -> None:
+def test_a_worker_that_is_silent_for_ten_seconds_is_killed() -> None:
     hung, healthy = WatchedWorker(), WatchedWorker()
     detector = HangDetector[WatchedWorker](0.0)
     for second in range(1, 10):
         healthy.last_message_at = second
         assert detector.tick([hung, healthy], second) is None
-    assert (hung.pings, healthy.pings) == (1, 0)
     assert detector.tick([hung, healthy], 10) is hung
 
 
-def test_a_worker_that_answers_the_ping_lives() -> None:
+def test_a_worker_that_reports_late_lives() -> None:
     slow = WatchedWorker()
     detector = HangDetector[WatchedWorker](0.0)
     for second in range(1, 100):
         assert detector.tick([slow], second) is None
-        if slow.pings and second % 9 == 0:
+        if second % 9 == 0:
             slow.last_message_at = second
-    assert slow.pings > 5
 
 
 def test_a_worker_that_is_starting_is_not_killed() -> None:
     starting = WatchedWorker(ready=False)
     detector = HangDetector[WatchedWorker](0.0)
     assert not any(detector.tick([starting], second) for second in range(1, 100))
-    assert starting.pings == 0
 
 
 def test_a_pause_of_the_supervisor_does_not_count() -> None:
@@ -119,10 +109,10 @@ def test_a_pause_of_the_supervisor_does_not_count() -> None:
     detector = HangDetector[WatchedWorker](0.0)
     for second in range(1, 10):
         detector.tick([worker], second)
-    assert worker.pings == 1
     # It was stopped for a minute, and has not read the messages of that minute yet.
     assert detector.tick([worker], 70) is None
-    assert not any(detector.tick([worker], second) for second in range(71, 78))
+    assert not any(detector.tick([worker], second) for second in range(71, 80))
+    assert detector.tick([worker], 80) is worker
 
 
 def test_hung_workers_are_killed_one_at_a_time() -> None:
@@ -186,19 +176,25 @@ def test_of_a_process_that_ended_the_counts_stay_and_the_states_go(process_stats
     assert "process_resident_memory_bytes" not in names
 
 
-def test_aggregated_counters_only_grow_while_processes_come_and_go(process_stats: StatsSnapshot) -> None:
-    sums = StatsTotals()
-    assert sums.total() is None
-    previous, total = 0.0, process_stats
-    for n in range(10):
-        sums.update(n % 3, process_stats)
-        if n % 3 == 2:
-            sums.retire(n % 3)
-        total = sums.total() or process_stats
+class LinkToNowhere(SupervisorLink):
+    def __init__(self) -> None:
+        self.totals = Totals([], [], 0, 0)
+
+    async def collect(self, tenant: str) -> Totals:
+        return self.totals
+
+
+async def test_aggregated_counters_only_grow_while_processes_come_and_go(process_stats: StatsSnapshot) -> None:
+    link = LinkToNowhere()
+    previous, earlier, total = 0.0, b"", process_stats
+    for n in range(1, 11):
+        report = ServiceStats(link, earlier).report(process_stats)
+        link.totals = Totals([report], [], 1, n) if n % 3 else Totals([], [report], 0, n)
+        total = await ServiceStats(link, b"").collect_stats("default")
         now = sample_value(total, "onejob_submissions_total", outcome="created")
-        assert now >= previous
-        previous = now
-    assert len(total.families) == len(process_stats.families), "exited processes add no families"
+        assert now == previous + sample_value(process_stats, "onejob_submissions_total", outcome="created")
+        previous, earlier = now, report
+    assert len(total.families) == len(process_stats.families) + 2, "exited processes add no families"
 
 
 def test_a_metric_missing_in_one_process_is_no_error(process_stats: StatsSnapshot) -> None:
@@ -210,44 +206,18 @@ def test_a_metric_missing_in_one_process_is_no_error(process_stats: StatsSnapsho
     assert sample_value(sum_snapshots([process_stats, other]), "onejob_new_total") == 1
 
 
-@pytest.fixture
-def shared_rates_file() -> Iterator[int]:
-    with open_buckets_file() as file:
-        yield file.fileno()
+@pytest.mark.parametrize(("workers", "burst"), [(1, 20), (3, 20), (4, 20), (7, 8)])
+def test_the_shares_of_a_rate_are_the_whole_rate(workers: int, burst: int) -> None:
+    whole = ServiceConfig(rate_per_second=6.0, rate_burst=burst)
+    shares = [share_of_rates(whole, WorkerStart(b"", number, workers, 1, 0.0, b"")) for number in range(1, workers + 1)]
+    assert sum(share.rate_burst for share in shares) == burst
+    assert sum(share.rate_per_second or 0.0 for share in shares) == pytest.approx(6.0)
 
 
-def test_processes_share_a_bucket(shared_rates_file: int) -> None:
-    clock = FakeClock()
-    one, other = (
-        SharedRateLimiter(shared_rates_file, per_second=2, burst=4, monotonic=clock.monotonic) for _ in range(2)
-    )
-    assert [one.take(ANN, 3), other.take(ANN, 3), one.take(ANN, 1)] == [3, 1, 0]
-    assert other.take(BOB, 9) == 4
-    assert other.retry_after(ANN) == one.retry_after(ANN) == 1
-    clock.advance(1)
-    other.give_back(ANN, 1)
-    assert one.take(ANN, 9) == 3
-
-
-def test_a_shared_bucket_is_as_exact_as_one_that_is_not_shared(shared_rates_file: int) -> None:
-    clock = FakeClock()
-    plain = RateLimiter(per_second=3, burst=5, monotonic=clock.monotonic)
-    shared = SharedRateLimiter(shared_rates_file, per_second=3, burst=5, monotonic=clock.monotonic)
-    for n in range(200):
-        who = (ANN, BOB)[n % 2]
-        assert plain.take(who, n % 4) == shared.take(who, n % 4)
-        clock.advance(0.1)
-
-
-def test_shared_buckets_are_bounded_and_the_least_recently_used_are_evicted(shared_rates_file: int) -> None:
-    clock = FakeClock()
-    rates = SharedRateLimiter(shared_rates_file, per_second=0.001, burst=1, monotonic=clock.monotonic)
-    size = os.fstat(shared_rates_file).st_size
-    for n in range(20_000):
-        assert rates.take(("acme", f"user:{n}"), 1) == 1
-        clock.advance(0.001)
-    assert os.fstat(shared_rates_file).st_size == size
-    assert not any(rates.take(("acme", f"user:{n}"), 1) for n in range(19_900, 20_000))
+def test_every_process_grants_something_and_no_rate_stays_no_rate() -> None:
+    small = ServiceConfig(rate_per_second=1.0, rate_burst=1)
+    assert {share_of_rates(small, WorkerStart(b"", n, 4, 1, 0.0, b"")).rate_burst for n in (1, 2, 3, 4)} == {1}
+    assert share_of_rates(ServiceConfig(), WorkerStart(b"", 1, 4, 1, 0.0, b"")).rate_per_second is None
 
 
 @pytest.mark.parametrize(("turn", "due"), [(0, 1), (1, 2), (2, 3)])
