@@ -11,7 +11,7 @@ import pytest
 from onejob import sync
 from onejob.cli import wait
 from onejob.cli.commands import submit
-from onejob.cli.render import annotate
+from onejob.cli.render import ERASE_LINE, annotate
 from onejob.core.key import checked_key
 from onejob.settings import CI_SYSTEMS, CiEnvironment
 from tests.support.command_line import ONEJOB, CommandRunner
@@ -171,7 +171,7 @@ def test_the_bar_is_erased_at_the_end(tmp_path: Path) -> None:
     shown = os.read(main, 65536).decode()
     os.close(main)
     assert "] pending for " in shown
-    assert shown.endswith(wait.ERASE_LINE)
+    assert shown.endswith(ERASE_LINE)
 
 
 def test_an_unknown_ci_system_is_none() -> None:

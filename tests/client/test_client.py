@@ -16,12 +16,13 @@ import pytest
 from msgspec import Raw
 
 import onejob
-from onejob.cli.commands.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, NetworkFault, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import DROP, ECHO, LOSE, PASS, NetworkFault
 from onejob.client.flow import RetryPolicy
 from onejob.client.operations import ClientOperations
 from onejob.client.requests import derived_key
 from onejob.core.key import IdempotencyKey
 from tests.support.command_line import ScriptedServer, http_response, problem_response
+from tests.support.faulty_proxy import run_faulty_proxy
 from tests.support.serve_process import ServeProcess
 
 ORDER = {"order_id": "ORD-1", "amount": 42, "customer": {"id": 7}}

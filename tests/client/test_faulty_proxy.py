@@ -4,9 +4,10 @@ import asyncio
 from pathlib import Path
 
 import onejob
-from onejob.cli.commands.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import ECHO, LOSE, PASS, NetworkFault, cut
 from tests.campaigns.client.campaign import ANSWER_BYTES, QUICK, run_campaign
 from tests.campaigns.client.faulty_proxy import seeded_faults
+from tests.support.faulty_proxy import run_faulty_proxy
 from tests.support.serve_process import run_serve_process
 
 

@@ -19,13 +19,14 @@ import httpx
 import pytest
 
 import onejob
-from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, NetworkFault, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, NetworkFault
 from onejob.client.flow import RetryPolicy
 from onejob.client.operations import ClientReceipt, ClientSubmission
 from onejob.client.outbox import LEASE_MS, Outbox
 from onejob.client.requests import submit_call
 from onejob.clock import FakeClock
 from tests.support.command_line import ScriptedServer, problem_response
+from tests.support.faulty_proxy import run_faulty_proxy
 from tests.support.serve_process import ServeProcess
 
 URL = "http://127.0.0.1:1"

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 import onejob
-from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import LOSE, PASS
 from onejob.client.flow import RetryPolicy
 from onejob.core.limits import CostAction, Period
 from onejob.resources.quotas import CostLimitView, LimitsView
+from tests.support.faulty_proxy import run_faulty_proxy
 from tests.support.serve_process import ServeProcess
 
 

@@ -407,8 +407,8 @@ Backend = EngineBackend | ServerBackend
 
 def open_backend(options: Namespace, settings: CliSettings, *, creates_store: bool) -> Backend:
     """The backend that the options name. `creates_store`: a store that does not exist may be created."""
-    if options.url is not None:
-        return open_server_backend(options, settings)
+    if (url := server_url(options, settings)) is not None:
+        return open_server_backend(url, options, settings)
     return open_engine_backend(options, settings, creates_store=creates_store)
 
 
@@ -425,11 +425,17 @@ def open_engine_backend(options: Namespace, settings: CliSettings, *, creates_st
     return EngineBackend(url, tenant=tenant, settings=settings)
 
 
-def open_server_backend(options: Namespace, settings: CliSettings) -> ServerBackend:
+def server_url(options: Namespace, settings: CliSettings) -> str | None:
+    """The server that a command works against; None: it works on an engine."""
+    url: str | None = options.url if options.engine or options.url else settings.url
+    return url
+
+
+def open_server_backend(url: str, options: Namespace, settings: CliSettings) -> ServerBackend:
     if options.tenant is not None:
         raise Invalid("tenant", "a server knows the tenant from the API key; leave --tenant out")
     retry_for = getattr(options, "retry_for", None)
-    return ServerBackend(options.url, options.api_key or settings.api_key, retry_for, settings.window)
+    return ServerBackend(url, options.api_key or settings.api_key, retry_for, settings.window)
 
 
 def engine_url(options: Namespace, settings: CliSettings) -> str:

@@ -28,10 +28,7 @@ def call_backend(
     options: Namespace, call: Callable[[Backend], T], render: Callable[[Screen, T], str], *, creates_store: bool = False
 ) -> CommandResult:
     """The options are parsed before it is opened, so that a mistake in them touches nothing."""
-    settings = CliSettings.from_env()
-    if options.engine is None and options.url is None:
-        options.url = settings.url
-    with open_backend(options, settings, creates_store=creates_store) as backend:
+    with open_backend(options, CliSettings.from_env(), creates_store=creates_store) as backend:
         return CommandResult(call(backend), render)
 
 

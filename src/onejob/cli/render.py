@@ -19,6 +19,7 @@ from onejob.resources.jobs import JobView
 _ANSI_CODES: Final = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
 }  # fmt: skip
+ERASE_LINE: Final = "\r\x1b[K"
 _ASCII_SYMBOLS: Final = {"●": "*", "○": "o", "│": "|", "…": "..."}
 _SYMBOLS = re.compile("|".join(_ASCII_SYMBOLS))
 _WIDTH_UNLIMITED: Final = 10_000  # for a pipe
@@ -113,6 +114,21 @@ def print_error(text: str, *, without_prefix: bool = False) -> None:
     if sys.stderr is not None:
         _escape_unencodable(sys.stderr)
         sys.stderr.write(f"{'' if without_prefix else 'onejob: '}{sanitize(text)}\n")
+
+
+class StatusLine:
+    """A line on standard error that is written again and again, and only on a terminal."""
+
+    def __init__(self) -> None:
+        self.is_shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self.is_shown:
+            sys.stderr.write(ERASE_LINE + text)
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        self.show("")
 
 
 def annotate(level: str, text: str) -> None:

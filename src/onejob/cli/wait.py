@@ -1,6 +1,5 @@
 """Waits for the end of a job, with a progress bar."""
 
-import sys
 from datetime import timedelta
 from typing import Final
 
@@ -9,13 +8,12 @@ from onejob.core.states import ENDED_STATES, JobState
 from onejob.resources.jobs import SingleJob
 
 from .backend import Backend
-from .render import format_duration, sanitize
+from .render import StatusLine, format_duration, print_error, sanitize
 
 REPAINT_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 10.0  # shorter than the timeouts of proxies
 BAR_WIDTH: Final = 24
-ERASE_LINE: Final = "\r\x1b[K"
 
 
 def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) -> SingleJob:
@@ -23,7 +21,7 @@ def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) ->
     clock, bar = SystemClock(), ProgressBar()
     begin = now = clock.monotonic()
     end = float("inf") if timeout is None else begin + timeout.total_seconds()
-    wait_max = REPAINT_SECONDS if bar.is_animated else WAIT_SECONDS_MAX
+    wait_max = REPAINT_SECONDS if bar.line.is_shown else WAIT_SECONDS_MAX
     wait = 0.0  # the first state is shown at once
     try:
         while True:
@@ -36,31 +34,22 @@ def wait_for_end(backend: Backend, job_id: str, *, timeout: timedelta | None) ->
                 now = clock.monotonic()
             wait = max(0.001, min(wait_max, end - now))
     finally:
-        bar.clear()
+        bar.line.clear()
 
 
 class ProgressBar:
     """A bar on a terminal, elsewhere a line for every change of state; on standard error."""
 
     def __init__(self) -> None:
-        self.is_animated = sys.stderr is not None and sys.stderr.isatty()
+        self.line = StatusLine()
         self._state: JobState | None = None
 
     def show(self, state: JobState, seconds: float) -> None:
-        if sys.stderr is None:
-            return
-        if self.is_animated:
-            elapsed = format_duration(timedelta(seconds=seconds))
-            sys.stderr.write(f"{ERASE_LINE}[{_bar_text(seconds)}] {sanitize(state)} for {elapsed}")
-        elif state != self._state:
-            sys.stderr.write(f"onejob: state of the job: {state}\n")
-        sys.stderr.flush()
+        elapsed = format_duration(timedelta(seconds=seconds))
+        self.line.show(f"[{_bar_text(seconds)}] {sanitize(state)} for {elapsed}")
+        if not self.line.is_shown and state != self._state:
+            print_error(f"state of the job: {state}")
         self._state = state
-
-    def clear(self) -> None:
-        if self.is_animated and sys.stderr is not None:
-            sys.stderr.write(ERASE_LINE)
-            sys.stderr.flush()
 
 
 def _bar_text(seconds: float) -> str:

@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from onejob.engines import redact_password
 from onejob.ledger import RETENTION_DEFAULT, Ledger
@@ -19,6 +20,8 @@ from onejob.worker.worker import DRAIN_DEFAULT, Worker
 from .arguments import LEASE_DEFAULT, add_concurrency_argument, parse_duration
 from .exit_codes import DONE, INTERRUPTED
 from .render import to_json, write
+
+T = TypeVar("T")
 
 
 def add_worker_arguments(command: ArgumentParser) -> None:
@@ -78,7 +81,7 @@ def run_app(app: App, url: str, options: Namespace) -> int:
             _print_status(options, {"ready": False, "attempts": worker.counts()})
             return worker.running
 
-    if _run_event_loop(run()):
+    if run_event_loop(run()):
         # Everything is closed. A normal exit would wait for handler threads that never return.
         sys.stdout.flush()
         os._exit(DONE)
@@ -91,12 +94,13 @@ def _serve_metrics(address: str, queue: Ledger, worker: Worker) -> AbstractAsync
     return metrics_server.serve_metrics(metrics_server.parse_metrics_address(address), queue, worker)
 
 
-def _run_event_loop(work: Any) -> int:
+def run_event_loop(work: Coroutine[Any, Any, T]) -> T:
+    """On uvloop, where it is installed."""
     try:
         import uvloop
     except ImportError:
-        return int(asyncio.run(work))
-    return int(uvloop.run(work))
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 def _install_signal_handlers(worker: Worker) -> None:

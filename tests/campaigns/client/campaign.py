@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import onejob
-from onejob.cli.commands.prove.faulty_proxy import ChooseFault, FaultyProxy, run_faulty_proxy
+from onejob.cli.commands.prove.faulty_proxy import ChooseFault, FaultyProxy
+from tests.support.faulty_proxy import run_faulty_proxy
 from tests.support.serve_process import run_serve_process
 
 # The size of a response to a new key; a shorter one that is cut beyond its end passes unchanged.

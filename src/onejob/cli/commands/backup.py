@@ -1,6 +1,5 @@
 """Copy a SQLite store to a file while it is in use; verified before the file gets its name."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from msgspec import Struct
 from onejob.cli.arguments import add_engine_arguments
 from onejob.cli.backend import engine_url, sqlite_file
 from onejob.cli.command import CommandResult
-from onejob.cli.render import Screen, field_lines, sanitize
+from onejob.cli.render import Screen, StatusLine, field_lines, sanitize
 from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.timestamps import to_utc
@@ -50,11 +49,19 @@ def add_arguments(command: ArgumentParser) -> None:
 
 def run(options: Namespace) -> CommandResult:
     store = checked_store(engine_url(options, CliSettings.from_env()))
-    progress = _CopyProgress()
+    line, clock = StatusLine(), SystemClock()
+    shown_at = clock.monotonic()
+
+    def show(pages: int, total: int) -> None:
+        nonlocal shown_at
+        if (now := clock.monotonic()) - shown_at >= _REPAINT_SECONDS:
+            shown_at = now
+            line.show(f"{100 * pages // max(total, 1)} % of {total} pages")
+
     try:
-        made = backup.back_up(store, options.file, force=options.force, on_progress=progress.show)
+        made = backup.back_up(store, options.file, force=options.force, on_progress=show)
     finally:
-        progress.clear()
+        line.clear()
     return CommandResult(BackupOut(store_out(options.file, made)), render)
 
 
@@ -98,25 +105,3 @@ def store_lines(screen: Screen, store: StoreOut) -> list[str]:
         ("ledger", f"{store.ledger_id}, {store.commits} commits, schema {store.schema}"),
     ]
     return field_lines(screen, rows)
-
-
-class _CopyProgress:
-    """How far a copy is, on a terminal."""
-
-    def __init__(self) -> None:
-        self._clock = SystemClock()
-        self._shown_at = self._clock.monotonic()
-        self._is_visible = False
-
-    def show(self, pages: int, total: int) -> None:
-        now = self._clock.monotonic()
-        if sys.stderr is None or not sys.stderr.isatty() or now - self._shown_at < _REPAINT_SECONDS:
-            return
-        self._shown_at, self._is_visible = now, True
-        sys.stderr.write(f"\r\x1b[K{100 * pages // max(total, 1)} % of {total} pages")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._is_visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -1,6 +1,5 @@
 """Own a ledger and serve it to gates."""
 
-import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from onejob.cli.arguments import add_log_argument, add_tls_arguments
 from onejob.cli.command import report_failure
 from onejob.cli.exit_codes import DONE, UNAVAILABLE, USAGE_ERROR
 from onejob.cli.render import to_json, write
+from onejob.cli.worker import run_event_loop
 from onejob.core.fingerprint import VERSION as FINGERPRINT_VERSION
 from onejob.engine import Engine, GateSettings
 from onejob.engines import redact_password
@@ -98,10 +98,4 @@ def _run_loop(config: "ManagerConfig", settings: GateSettings, options: Namespac
         if info.durability_warning:
             log_durability_warning(info.durability_warning)
 
-    work = serve_manager(config, settings, on_ready)
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
+    run_event_loop(serve_manager(config, settings, on_ready))

@@ -13,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from onejob.cli.arguments import add_target_arguments, choices, parse_duration, parse_label, parse_time
-from onejob.cli.backend import Backend, SubmitResult
+from onejob.cli.backend import Backend, SubmitResult, server_url
 from onejob.cli.command import CommandResult, call_backend
 from onejob.cli.exit_codes import DONE, JOB_UNFINISHED, JOB_UNSUCCESSFUL
 from onejob.cli.render import Screen, annotate, field_lines, job_line, key_in_scope, paint_state, print_error, sanitize
@@ -96,9 +96,8 @@ def _add_ci_arguments(command: ArgumentParser) -> None:
 
 def run(options: Namespace) -> CommandResult:
     settings, ci = CliSettings.from_env(), CiEnvironment.from_env()
-    options.url = options.url if options.engine or options.url else settings.url
     options.key = submission_key(options, ci)
-    options.ttl = options.ttl or (settings.window if options.url is None else None)
+    options.ttl = options.ttl or (settings.window if server_url(options, settings) is None else None)
     submit = _prepare(options)
     result = call_backend(
         options, lambda backend: _wait_if_wanted(backend, submit(backend), options), render, creates_store=True

@@ -13,7 +13,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from onejob.cli.arguments import add_target_arguments
-from onejob.cli.backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, sqlite_file
+from onejob.cli.backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, server_url, sqlite_file
 from onejob.cli.command import CommandResult
 from onejob.client.flow import ServerResponse
 from onejob.clock import SystemClock
@@ -66,15 +66,13 @@ def add_arguments(command: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> CommandResult:
-    settings = CliSettings.from_env()
-    options.url = options.url if options.engine or options.url else settings.url
-    examination = examine(options, settings)
+    examination = examine(options, CliSettings.from_env())
     return CommandResult(examination, render_examination, examination.exit_code)
 
 
 def examine(options: Namespace, settings: CliSettings) -> Examination:
-    if options.url is not None:
-        server = open_server_backend(options, settings)
+    if (url := server_url(options, settings)) is not None:
+        server = open_server_backend(url, options, settings)
         examined, findings = server.url, check_server(server)
         if options.production:
             findings = chain(findings, check_production_server(server))

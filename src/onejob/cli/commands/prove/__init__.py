@@ -5,14 +5,13 @@ loses, cuts and repeats messages. It works under a tenant of its own, and delete
 """
 
 import asyncio
-import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from onejob.cli.render import write
+from onejob.cli.render import StatusLine, write
 from onejob.core.errors import Invalid
 from onejob.engines import is_multi_process, redact_password
 from onejob.ids import new_nonce
@@ -68,11 +67,17 @@ def prove(options: Namespace, *, serve: Sequence[str] = SERVE) -> tuple[ProveVer
         url = options.url or f"sqlite:///{folder / 'prove.db'}"
         shown = redact_password(options.url) if options.url else "sqlite, a new file"
         campaign = ProveCampaign(url, plan, folder, serve=serve)
-        progress = _KeyProgress(plan, shown)
+        line = StatusLine()
+
+        def show(evidence: Evidence) -> None:
+            answered = sum(1 for key in evidence.keys.values() if key.job_ids)
+            kills = f"{len(evidence.kills)}/{plan.kills} times kill -9"
+            line.show(f"  {answered}/{plan.keys} keys answered on {shown}, {kills}")
+
         try:
-            verdict = asyncio.run(campaign.run(progress.show))
+            verdict = asyncio.run(campaign.run(show))
         finally:
-            progress.clear()
+            line.clear()
         if not verdict.is_kept:
             _keep_evidence(folder, Path(options.report), is_new=options.url is None)
     report = build_report(shown, plan, campaign.evidence, verdict)
@@ -103,25 +108,3 @@ def _keep_evidence(folder: Path, place: Path, *, is_new: bool) -> None:
     for file in folder.iterdir():
         if file.suffix == ".log" or (is_new and file.name.startswith("prove.db")):
             (place / file.name).write_bytes(file.read_bytes())
-
-
-class _KeyProgress:
-    """One line on a terminal."""
-
-    def __init__(self, plan: ProvePlan, engine: str) -> None:
-        self._plan = plan
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
-        if self._is_shown:
-            sys.stderr.write(f"{plan.keys} keys on {engine}, {plan.kills} times kill -9 …\n")
-
-    def show(self, evidence: Evidence) -> None:
-        if self._is_shown:
-            answered = sum(1 for one in evidence.keys.values() if one.job_ids)
-            kills = f"{len(evidence.kills)}/{self._plan.kills} kills"
-            sys.stderr.write(f"\r\x1b[K  {answered}/{self._plan.keys} keys answered, {kills}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -4,9 +4,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -52,12 +50,6 @@ class FaultyProxy:
         server = await asyncio.start_server(self._handle_connection, "127.0.0.1", 0, backlog=1024)
         self.port = server.sockets[0].getsockname()[1]
         return server
-
-    async def serve(self, ready: Event, stop: asyncio.Event) -> None:
-        server = await self.start()
-        ready.set()
-        await stop.wait()
-        server.close()
 
     async def aclose(self) -> None:
         """End the connections that are left."""
@@ -116,32 +108,6 @@ class FaultyProxy:
             await _exchange(request, upstream)
         finally:
             upstream[1].close()
-
-
-@contextmanager
-def run_faulty_proxy(upstream: int, choose: ChooseFault) -> Iterator[FaultyProxy]:
-    """A proxy with its own thread and event loop."""
-    proxy = FaultyProxy(upstream, choose)
-    ready, loop, stop = Event(), asyncio.new_event_loop(), asyncio.Event()
-
-    async def until_stopped() -> None:
-        await proxy.serve(ready, stop)
-        for _ in range(20):  # a connection that was just accepted starts another task
-            rest = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in rest:
-                task.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
-            await asyncio.sleep(0.001)
-
-    thread = Thread(target=loop.run_until_complete, args=(until_stopped(),), daemon=True)
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield proxy
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        loop.close()
 
 
 async def _exchange(request: bytes, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:

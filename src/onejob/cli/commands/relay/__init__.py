@@ -61,9 +61,7 @@ def run(options: Namespace) -> int:
         raise Invalid("from", "name the application's database with --from, or print its table with --schema")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     outbox = _open_outbox(options)
-    settings = CliSettings.from_env()
-    options.url = options.url if options.engine or options.url else settings.url
-    with open_backend(options, settings.from_env(), creates_store=True) as backend:
+    with open_backend(options, CliSettings.from_env(), creates_store=True) as backend:
         relay = Relay(outbox, backend.submit, SystemClock())
         try:
             return _run_once(relay, options) if options.once else _run_until_stopped(relay, options)
