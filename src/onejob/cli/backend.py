@@ -55,11 +55,7 @@ from onejob.ledger.sequences import SequencedSubmission
 from onejob.resources.jobs import Failures, Jobs, JobView, SingleJob, SitesOfJob, StepsOfJob
 from onejob.resources.keys import Keys
 from onejob.resources.operators import BulkResult, OverviewView, TypePaused, Types, Workers
-from onejob.resources.quotas import (
-    ReservationSettled,
-    SlotReservations,
-    TenantQuotaResponse,
-)
+from onejob.resources.quotas import ReservationSettled, SlotReservations, TenantQuotaResponse
 from onejob.resources.submissions import ClientState, KeyOutcome, SequenceResponse
 from onejob.runtime.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
 from onejob.runtime.quota_views import to_quota_response, to_tenant_quota_response, to_usage_response
