@@ -194,6 +194,28 @@ def test_a_file_is_an_idea_and_not_a_crumb() -> None:
     )
 
 
+def test_every_fast_path_and_cache_is_in_the_table() -> None:
+    """A row names a file, what it is called there, and the test that compares it with its twin."""
+    text = (ROOT / "docs" / "fast-paths.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 30
+    listed = set()
+    for first, *_, test in rows:
+        path, *names = re.findall(r"`([^`]+)`", first.partition(":")[0])
+        source = (SRC / "onejob" / path).read_text(encoding="utf-8")
+        assert names, path
+        assert all(re.search(rf"\b{name}\b", source) for name in names), first
+        assert all((ROOT / name).exists() or (SRC / name).exists() for name in re.findall(r"`(\w+/[^`]+)`", test)), test
+        listed |= {(path, name) for name in names}
+    pattern = re.compile(r"^\s*(?:async )?(?:def )?(\w+_(?:fast|cached))(?:\(| = )", re.MULTILINE)
+    found = {
+        (module.relative_to(SRC / "onejob").as_posix(), name)
+        for module in SRC.rglob("*.py")
+        for name in pattern.findall(module.read_text(encoding="utf-8"))
+    }
+    assert found <= listed
+
+
 def test_no_class_name_is_used_twice() -> None:
     places = defaultdict(list)
     for module, tree in modules():
