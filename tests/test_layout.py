@@ -1,9 +1,11 @@
 """The rules of the code base that a program can check: imports, sizes, names, the map, the glossary."""
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -91,6 +93,16 @@ PRIVATE_WORDS = {
     "keeping", "lookout", "looks", "patience", "pour", "said", "shelf", "sight", "tail", "tally", "told", "upkeep",
     "warrant",
 }  # fmt: skip
+
+# Habits of a translated text, and what to write instead (the pages take the same list).
+ACCENT = {
+    r"(?:(?:^|[.;:|] |\"\"\")Who (?!is |are |may )|\b(?:ask|to|of|from|by|otherwise|and|or) who )": "name a person or a program",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no (?!more\b|longer\b|less\b|later\b|fewer\b|sooner\b|one\b)\w": "is not a",
+    r"[,(:] as (?:`(?!application/)[^`]*:|'|https?:|sqlite:|postgresql:|\d|[a-z_]+=)": "e.g.",
+    r"\b(?:anew|in vain|so many|for ever|go(?:es|ing)? on with|went on with|gone on with)\b": "again, wasted, this many, …",
+}  # fmt: skip
+VAGUE_VARIABLE = "one"
+NOT_YET_PLAIN = ("cli/", "server/", "manager/", "http/schemas/", "http/processes/")
 
 # In two halves, so that this file does not name what it looks for.
 HOSTS = ["pypi" + ".org", "files.python" + "hosted.org", "registry.npm" + "js.org", "deb.debian" + ".org"]
@@ -234,6 +246,41 @@ def test_no_name_is_private_vocabulary() -> None:
     )
 
 
+def test_texts_are_plain_english() -> None:
+    pages = [path for path in repository_files() if path.suffix == ".md" and path.parent in (ROOT, ROOT / "docs")]
+    report(
+        f"{path}:{line}: {text[:100]} ({advice})"
+        for path in [*sorted(SRC.rglob("*.py")), *pages]
+        if not str(path.relative_to(SRC / "onejob") if path.is_relative_to(SRC) else "").startswith(NOT_YET_PLAIN)
+        for line, text in written_lines(path)
+        for advice in accents(text)
+    )
+
+
+def test_an_accent_is_found() -> None:
+    for wrong in (
+        "Who holds a key settles it.",
+        "it is hidden; ask who runs it",
+        "'x' is no address",
+        "write HOST:PORT, as 127.0.0.1:8002",
+        "it is opened anew",
+    ):
+        assert accents(wrong), wrong
+    for right in ("who the caller is", "there is no store", "it is no longer there", "the body, as JSON", "as stated"):
+        assert not accents(right), right
+
+
+def test_a_variable_says_what_it_holds() -> None:
+    report(
+        f"{path.relative_to(SRC)}:{node.lineno}: a variable called {VAGUE_VARIABLE!r}; name what it holds"
+        for path in sorted(SRC.rglob("*.py"))
+        if not str(path.relative_to(SRC / "onejob")).startswith(NOT_YET_PLAIN)
+        for node in ast.walk(parsed(path))
+        if (isinstance(node, ast.Name) and node.id == VAGUE_VARIABLE)
+        or (isinstance(node, ast.arg) and node.arg == VAGUE_VARIABLE)
+    )
+
+
 def test_nothing_probes_an_engine() -> None:
     report(
         f"{module} uses runtime_checkable: the seam has no options"
@@ -360,6 +407,23 @@ def uses_of(tree: ast.Module, names: set[str]) -> set[str]:
     dotted = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     used = {name for name in dotted if any(f".{name}".endswith(f".{one}") for one in names if "." in one)}
     return used | {name for name in imports(tree) if is_inside(name, names)}
+
+
+def accents(text: str) -> list[str]:
+    return [advice for pattern, advice in ACCENT.items() if re.search(pattern, text, re.MULTILINE)]
+
+
+def written_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page; of a module those of its texts and comments."""
+    text = path.read_text(encoding="utf-8")
+    if not accents(text):  # most files: reading tokens is slow
+        return
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.STRING, tokenize.COMMENT):
+            yield from enumerate(token.string.splitlines(), token.start[0])
 
 
 def repository_files() -> list[Path]:

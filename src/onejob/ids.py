@@ -161,12 +161,12 @@ def new_ledger_id() -> str:
 
 
 def new_secret() -> str:
-    """256 random bits, as 43 base64url characters."""
+    """256 random bits in 43 base64url characters."""
     return encode_base64url(os.urandom(SECRET_BYTES))
 
 
 def _uuid7(stamp: int, tail: int) -> bytes:
-    """A UUID of 48 bits of milliseconds and 12 of counter (`stamp`), the version, the variant and 62 random bits."""
+    """A UUID: 48 bits milliseconds and a 12-bit counter (`stamp`), the version, the variant and 62 random bits."""
     head = stamp >> _COUNTER_BITS << 16 | 0x7000 | stamp & 0xFFF
     return _UUID_LAYOUT.pack(head, 0x8000_0000_0000_0000 | tail)
 

@@ -57,7 +57,7 @@ def test_text_output_says_what_happened(on_engine: CommandRunner) -> None:
         "●  submitted by client:local",
         "●  until then, a duplicate was answered with the same job",
         "●  cancelled by client:local",
-        "○  the window ends, then the key may be used anew",
+        "○  the window ends, then the key may be used again",
     ]
     assert "k-1" in on_engine("keys").out
     assert on_engine("jobs", "--type", "other").out == "no jobs\n"

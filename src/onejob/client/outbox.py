@@ -285,7 +285,7 @@ class Outbox:
 
 
 def _row_digest(*content: Any) -> bytes:
-    """A digest of the content of a row; each part is framed by its length, so that no two rows have the same."""
+    """A digest of the row's content; each part is framed by its length, so that no two rows have the same."""
     digest = sha256()
     for part in content:
         data = part if isinstance(part, bytes) else str(part).encode()

@@ -1,8 +1,8 @@
-"""The exceptions of the core: an invalid value, and the root of all errors of onejob."""
+"""The exceptions of the core: an invalid value, and the root of onejob's errors."""
 
 
 class OnejobError(Exception):
-    """The root of all exceptions of onejob; see onejob.errors for the tree."""
+    """The root of onejob's exceptions; see onejob.errors for the tree."""
 
     retryable = False
 

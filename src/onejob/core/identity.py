@@ -79,7 +79,7 @@ class ActorKind(StrEnum):
 
 @final
 class Actor(Struct, frozen=True):
-    """Who acted, as derived from the credential: `user:42`, `client:api_key_abc`, `system:sweep`."""
+    """The person or program that acted, from the credential: `user:42`, `client:api_key_abc`, `system:sweep`."""
 
     kind: ActorKind
     name: str
@@ -258,7 +258,7 @@ def policy_id(tenant: str, name: str) -> bytes:
 
 
 def memo_range(tenant: str, job_id: bytes) -> bytes:
-    """What the ids of all memos of a job begin with."""
+    """The common prefix of a job's memo ids."""
     return tenant_prefix(tenant) + job_id
 
 

@@ -22,7 +22,7 @@ UNITS_MAX = 1_000_000_000
 
 _CACHE_MAX = 4096
 _MICRO_UNIT = Decimal(1) / MICROS_PER_UNIT
-_DECIMAL_CONTEXT = Context(prec=40)  # independent of the context of the caller's thread
+_DECIMAL_CONTEXT = Context(prec=40)  # independent of the caller's thread context
 
 Amount = int | float | str | Decimal  # in units
 

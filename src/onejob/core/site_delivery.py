@@ -286,7 +286,7 @@ def unknown_answer(earlier: SiteAnswer, now: int) -> SiteAnswer:
 
 
 def delay_ms_after(created_at: int, now: int) -> int:
-    """A tenth of the age of the job: often at first, and every few seconds later."""
+    """A tenth of the job's age: often at first, and every few seconds later."""
     return min(max((now - created_at) // 10, DELAY_MS_MIN), DELAY_MS_MAX)
 
 

@@ -186,7 +186,7 @@ class _ViewRun(Struct):
 
 
 def _request_and_view(args: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The request and the view's instance: of a function, of a method, or of a function of REST framework."""
+    """The request and the view's instance: for a function, a method, or a REST framework function."""
     first = args[0]
     if not hasattr(first, "META"):
         return args[1], first

@@ -15,7 +15,7 @@ from msgspec import Struct
 from onejob.errors import OnejobError
 from onejob.middleware.rules import DEFAULT_RULES, IdempotencyRules, Need, Rule
 
-# Names in the setting -> names of the options of every middleware.
+# Names in the setting -> option names of every middleware.
 _OPTIONS = {
     "LEASE": "lease",
     "HEADERS": "headers",
@@ -99,7 +99,7 @@ def authenticated_user(request: Any) -> str | None:
 
 
 def database_url(alias: str) -> str:
-    """The URL of one of Django's PostgreSQL databases."""
+    """The URL of a PostgreSQL database that Django knows."""
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(

@@ -303,7 +303,7 @@ class Batcher:
         self._engine.subscribe(on_settled)
 
     def add_commit_listener(self, listener: OnCommit, reply_types: Iterable[type[Any]] = ()) -> None:
-        """Call back with the replies of every batch of writes, or of those with a reply of one of these types."""
+        """Call back with the replies to every write batch, or only to those that contain a reply of these types."""
         self._commit_listeners.append((frozenset(reply_types), listener))
 
     def queue_stats(self) -> dict[str, QueueStats]:

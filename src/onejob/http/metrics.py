@@ -233,13 +233,13 @@ def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
         labels=("type", "end"),
     )
     bounds = tuple(map(str, BUCKETS_SECONDS))
-    for type, one in sorted(stats.types.items()):
-        for end, count in sorted(one.ends.items()):
+    for type, type_stats in sorted(stats.types.items()):
+        for end, count in sorted(type_stats.ends.items()):
             ends.add_metric((type, end), count)
         for end in LEASE_EXPIRY_ENDS:
-            expiries.add_metric((type, end), one.lease_expiries.get(end, 0))
-        waits.add_metric((type,), _cumulative_buckets(bounds, one.waits.counts), one.waits.total_seconds)
-        runs.add_metric((type,), _cumulative_buckets(bounds, one.runs.counts), one.runs.total_seconds)
+            expiries.add_metric((type, end), type_stats.lease_expiries.get(end, 0))
+        waits.add_metric((type,), _cumulative_buckets(bounds, type_stats.waits.counts), type_stats.waits.total_seconds)
+        runs.add_metric((type,), _cumulative_buckets(bounds, type_stats.runs.counts), type_stats.runs.total_seconds)
     yield from (ends, expiries, waits, runs)
     yield CounterMetricFamily(
         "onejob_schedule_conflicts",
@@ -253,11 +253,11 @@ def _attempt_metrics(stats: AttemptStats) -> Iterator[Metric]:
 def job_families(counts: CountsSnapshot, now: int, workers: int) -> list[MetricFamily]:
     """Gauges of the whole store, which are the same in all processes and so are not added up."""
     jobs, ready, ages = list[MetricSample](), list[MetricSample](), list[MetricSample]()
-    for type, one in sorted(_capped_types(counts.types).items()):
-        for state, count in sorted(one.states.items()):
+    for type, type_counts in sorted(_capped_types(counts.types).items()):
+        for state, count in sorted(type_counts.states.items()):
             jobs.append(MetricSample("onejob_jobs", {"type": type, "state": state}, count))
-        ready.append(MetricSample("onejob_ready_jobs", {"type": type}, one.ready))
-        age = max(now - one.oldest_ready_at, 0) / 1000 if one.oldest_ready_at else 0
+        ready.append(MetricSample("onejob_ready_jobs", {"type": type}, type_counts.ready))
+        age = max(now - type_counts.oldest_ready_at, 0) / 1000 if type_counts.oldest_ready_at else 0
         ages.append(MetricSample("onejob_oldest_ready_seconds", {"type": type}, age))
     counted = (now - counts.at) / 1000 if counts.at else 0.0
     return [
@@ -288,8 +288,8 @@ def _capped_types(types: Mapping[str, TypeCounts]) -> Mapping[str, TypeCounts]:
     for type in by_size[TYPES_MAX:]:
         others.update(types[type].states)
     rest = [types[type] for type in by_size[TYPES_MAX:]]
-    oldest = min((one.oldest_ready_at for one in rest if one.oldest_ready_at), default=0)
-    summed = TypeCounts(dict(others), sum(one.ready for one in rest), oldest)
+    oldest = min((counts.oldest_ready_at for counts in rest if counts.oldest_ready_at), default=0)
+    summed = TypeCounts(dict(others), sum(counts.ready for counts in rest), oldest)
     return {type: types[type] for type in by_size[:TYPES_MAX]} | {OTHER_TYPE: summed}
 
 

@@ -234,9 +234,9 @@ def _split_sequence_schema(components: Schema) -> None:
     key = both["properties"]["idempotencyKey"] | {"description": "Required, unless the header Idempotency-Key has it."}
     properties = both["properties"] | {"idempotencyKey": key}
     shared = {*required, "idempotencyKey", "idempotencyTtlSeconds"}
-    one = {name: schema for name, schema in properties.items() if name != "jobs"}
+    single = {name: schema for name, schema in properties.items() if name != "jobs"}
     batch = {name: schema for name, schema in properties.items() if name in {*shared, "jobs"}}
-    for name, properties, added in (("SequenceOfOne", one, "type"), ("SequenceOfMany", batch, "jobs")):
+    for name, properties, added in (("SequenceOfOne", single, "type"), ("SequenceOfMany", batch, "jobs")):
         components[name] = both | {"title": name, "properties": properties, "required": [*required, added]}
     names = ("SequenceOfOne", "SequenceOfMany")
     components["SequenceBody"] = {"anyOf": [{"$ref": REF_TEMPLATE.format(name=name)} for name in names]}

@@ -57,7 +57,11 @@ class RateLimitedLedger(Ledger):
             admitted: Sequence[bool] = [True] * len(submissions)
             if tokens.taken < len(submissions):
                 admitted = await self._admit(submissions, tokens.taken)
-            sent = iter(await super().submit_many([one for one, ok in zip(submissions, admitted, strict=True) if ok]))
+            sent = iter(
+                await super().submit_many(
+                    [submission for submission, ok in zip(submissions, admitted, strict=True) if ok]
+                )
+            )
             verdicts = [next(sent) if ok else self._rate_limited_error() for ok in admitted]
             tokens.spent = sum(map(_spends_token, verdicts))
         return verdicts
@@ -121,11 +125,14 @@ class RateLimitedLedger(Ledger):
     @repeated_under_new_settings
     async def _new_record_ids(self, submissions: Sequence[Submission]) -> list[bytes | None]:
         """The record id of each submission that would create a job (empty without a key), else None."""
-        commands = [self._try_build_submit(one) for one in submissions]
-        submits = await self._add_external_jobs([one for one in commands if isinstance(one, Submit)])
-        dry_runs = [DryRun(tenant=one.tenant, command=one) for one in submits]
+        commands = [self._try_build_submit(submission) for submission in submissions]
+        submits = await self._add_external_jobs([command for command in commands if isinstance(command, Submit)])
+        dry_runs = [DryRun(tenant=submit.tenant, command=submit) for submit in submits]
         replies = iter(await self._gate.execute(dry_runs))
-        return [one.record_id if isinstance(one, Submit) and _would_create(next(replies)) else None for one in commands]
+        return [
+            command.record_id if isinstance(command, Submit) and _would_create(next(replies)) else None
+            for command in commands
+        ]
 
     def _rate_limited_error(self) -> RateLimited:
         seconds = self._rate_limiter.retry_after(self._bucket_key)

@@ -117,19 +117,19 @@ class SiteSender:
 
     async def _handle(self, claimed: Sequence[ClaimedJob]) -> None:
         tenant = claimed[0].job.tenant
-        known = [(one, decode_delivery(one.input)) for one in claimed]
-        unreadable = [one for one, delivery in known if delivery is None]
+        known = [(claim, decode_delivery(claim.input)) for claim in claimed]
+        unreadable = [claim for claim, delivery in known if delivery is None]
         if unreadable:
             log.warning("%d jobs for site %s have an unreadable input; marked failed", len(unreadable), self._name)
-            await self._gate.execute([self._unreadable_report(tenant, one) for one in unreadable])
-        deliveries = [(one, delivery) for one, delivery in known if delivery is not None]
+            await self._gate.execute([self._unreadable_report(tenant, claim) for claim in unreadable])
+        deliveries = [(claim, delivery) for claim, delivery in known if delivery is not None]
         if deliveries:
             await self._deliver(tenant, deliveries)
 
-    def _unreadable_report(self, tenant: str, one: ClaimedJob) -> ReportDelivery:
+    def _unreadable_report(self, tenant: str, claimed: ClaimedJob) -> ReportDelivery:
         """It ends this job alone: which job it should deliver is not known."""
-        answer = SiteAnswer(UNKNOWN, one.at, "its input is not a delivery", one.at)
-        return self._report(tenant, one.job, one.job.id, 0, answer)
+        answer = SiteAnswer(UNKNOWN, claimed.at, "its input is not a delivery", claimed.at)
+        return self._report(tenant, claimed.job, claimed.job.id, 0, answer)
 
     def _report(self, tenant: str, job: Job, home_id: bytes, deliveries: int, answer: SiteAnswer) -> ReportDelivery:
         return ReportDelivery(
@@ -148,13 +148,13 @@ class SiteSender:
             engine = await self._connect()
             settings = await self._load_settings(engine)
         except OnejobError as error:
-            answers = [_failed(one, delivery, error) for one, delivery in claimed]
+            answers = [_failed(claim, delivery, error) for claim, delivery in claimed]
         else:
             answers = await self._send(engine, await self._prepare(tenant, claimed, settings))
         await self._gate.execute(
             [
-                self._report(tenant, one.job, delivery.job_id, delivery.deliveries, answer)
-                for (one, delivery), answer in zip(claimed, answers, strict=True)
+                self._report(tenant, claim.job, delivery.job_id, delivery.deliveries, answer)
+                for (claim, delivery), answer in zip(claimed, answers, strict=True)
             ]
         )
 
@@ -172,15 +172,15 @@ class SiteSender:
     ) -> list[PreparedDelivery]:
         """What to send, from the jobs as they are now."""
         deliveries = [delivery for _, delivery in claimed]
-        replies = await self._gate.execute([LookUpJob(tenant=tenant, job_id=one.job_id) for one in deliveries])
+        replies = await self._gate.execute([LookUpJob(tenant=tenant, job_id=wanted.job_id) for wanted in deliveries])
         homes = {reply.job.id: reply.job for reply in replies if isinstance(reply, Found) and reply.job is not None}
         job_ids = tuple(sorted(homes))
         page = await self._gate.scan(ListInputs(job_ids=job_ids, limit=max(len(job_ids), 1)))
-        inputs = {one.job_id: one.data for one in page.items}
+        inputs = {item.job_id: item.data for item in page.items}
         owns_keys = decode_settings(settings).owns_keys
         prepared: list[PreparedDelivery] = []
-        for (one, delivery), reply in zip(claimed, replies, strict=True):
-            earlier, home, at = decode_answer(one.job), homes.get(delivery.job_id), getattr(reply, "at", one.at)
+        for (claim, delivery), reply in zip(claimed, replies, strict=True):
+            earlier, home, at = decode_answer(claim.job), homes.get(delivery.job_id), getattr(reply, "at", claim.at)
             command = None
             if home is not None and home.id in inputs:
                 owner = home.user if owns_keys else ""
@@ -188,11 +188,11 @@ class SiteSender:
                 command = command_for_site(
                     delivery, earlier, home, inputs[home.id], at, record_id=identity, settings=settings
                 )
-            prepared.append(PreparedDelivery(one.job, delivery, earlier, at, command))
+            prepared.append(PreparedDelivery(claim.job, delivery, earlier, at, command))
         return prepared
 
     async def _send(self, engine: Engine, batch: Sequence[PreparedDelivery]) -> list[SiteAnswer]:
-        commands = [one.command for one in batch if one.command is not None]
+        commands = [prepared.command for prepared in batch if prepared.command is not None]
         results: list[Any] = []
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -206,7 +206,7 @@ class SiteSender:
             await self._disconnect()  # the next one reads the credential again
             results += [error] * (len(commands) - len(results))
         remaining = iter(results)
-        answers = [_answer(one, None if one.command is None else next(remaining)) for one in batch]
+        answers = [_answer(prepared, None if prepared.command is None else next(remaining)) for prepared in batch]
         return await self._find_homes(engine, batch[0].job.tenant, answers)
 
     async def _find_homes(self, engine: Engine, tenant: str, answers: list[SiteAnswer]) -> list[SiteAnswer]:
@@ -280,14 +280,14 @@ def _failed(claimed: ClaimedJob, delivery: SiteDelivery, error: OnejobError) -> 
     return failed_answer(earlier, str(error), claimed.at, is_refused=isinstance(error, StoreRefused))
 
 
-def _answer(one: PreparedDelivery, result: Any) -> SiteAnswer:
+def _answer(prepared: PreparedDelivery, result: Any) -> SiteAnswer:
     match result:
         case None:
-            return unknown_answer(one.earlier, one.at)
+            return unknown_answer(prepared.earlier, prepared.at)
         case TenantRefused():
-            return failed_answer(one.earlier, str(result), one.at, is_refused=True)
+            return failed_answer(prepared.earlier, str(result), prepared.at, is_refused=True)
         case Unavailable() | Unknown() | OnejobError():
-            return failed_answer(one.earlier, str(result), one.at)
+            return failed_answer(prepared.earlier, str(result), prepared.at)
         case BaseException():
-            return failed_answer(one.earlier, f"no answer within {SECONDS_MAX:g} s", one.at)
-    return answer_after(result, one.earlier, one.delivery.job_id, one.at)
+            return failed_answer(prepared.earlier, f"no answer within {SECONDS_MAX:g} s", prepared.at)
+    return answer_after(result, prepared.earlier, prepared.delivery.job_id, prepared.at)

@@ -297,7 +297,7 @@ def fence_fields(held_key: HeldKey, caller: Caller) -> dict[str, Any]:
 
 
 def build_verb_key(key: str | None) -> bytes:
-    """The digest of the key of a verb on a job, whoever acts; empty without a key."""
+    """The digest of a verb's key on a job, whichever caller acts; empty without a key."""
     return b"" if key is None else verb_key_digest(checked_key(key))
 
 
@@ -319,7 +319,7 @@ def lookup_record_id(caller: Caller, key: KeyLike, scope: str) -> bytes:
 
 
 def record_id_prefix(caller: Caller, scope: str) -> bytes:
-    """The common prefix of the record ids of all keys of a scope."""
+    """The common prefix of a scope's record ids."""
     return key_record_id(caller, checked_lookup_scope(scope), "")[:-1]
 
 

@@ -122,7 +122,7 @@ class SubmissionOperations(LedgerBase):
         return self._build_submit(submission, precondition)
 
     def replay_now(self, prepared: Submit) -> Receipt | None:
-        """The receipt of a duplicate of what `prepare` returned, if it can be given at once; None: submit it.
+        """The receipt for a duplicate of what `prepare` returned, if it can be given at once; None: submit it.
 
         For servers only, see `Gate.replay_now`.
         """

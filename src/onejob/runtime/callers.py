@@ -1,4 +1,4 @@
-"""Who sends a command: its tenant, user and actor, the owner of its keys, and the windows that keys have without saying so."""
+"""The sender of a command: its tenant, user and actor, the owner of its keys, and the default windows of keys."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from onejob.core.submit import TTL_MS_DEFAULT
 
 
 class Caller(Struct, frozen=True):
-    """Who sends a command. It comes from the credential, never from the request."""
+    """The sender of a command. It comes from the credential, never from the request."""
 
     tenant: str = "default"
     user: str = "local"

@@ -1,13 +1,13 @@
 """Keys that `store_idempotency_key` stored for all types, as submissions of a type find them.
 
-A submission looks for its key in its own scope, so a key of the scope of all types must be looked for as well. Only tenants that
+A submission looks for its key in its own scope, so a key in the global scope must be looked for as well. Only tenants that
 have such keys pay for that. A list of them is shared as a policy, which every process reads at most every half second; the
 first key of a tenant is stored only after every process has read the list with the tenant in it.
 
 What is found travels in the submission, which commits its own record with it unless its scope knows the key (core/submit.py).
 So one record decides what a key of a scope is answered with, whatever is stored and submitted at the same time. A key that is
-held elsewhere meanwhile is no different: a submission that waited for its holder looks again before it is sent again, so if the
-holder gave up after the key was stored, it finds the stored job and takes nothing over. And one that was delayed between
+held elsewhere meanwhile is found too: a submission that waited for its holder looks again before it is sent again, so if
+the holder gave up after the key was stored, it finds the stored job and takes nothing over. And one that was delayed between
 looking and being decided is told that the key is in progress, and looks again, if the key became free only after it had looked.
 """
 

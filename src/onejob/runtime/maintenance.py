@@ -206,7 +206,7 @@ BACKFILL_PASSES_MAX = 3
 
 
 async def backfill_usage(engine: Engine, tenant: str, user: str | None = None) -> int:
-    """Count the uncounted live jobs of a user, or of all users of a tenant; returns how many there were."""
+    """Count a user's uncounted live jobs, or those of all users of a tenant; returns how many there were."""
     await engine.barrier(tenant, user)  # a submission that saw no limit must have ended, or the scan misses its job
     total = 0
     for _ in range(BACKFILL_PASSES_MAX):

@@ -151,7 +151,7 @@ async def _store_first_settings(engine: Engine, said: Said) -> None:
 
 
 async def _list_owners_of_live_keys(engine: Engine) -> dict[str, int]:
-    """Who owns the keys that are live, by their identities, and when the last of each ends."""
+    """The owners of the live keys, by their identities, and when the last of each ends."""
     owners: dict[str, int] = {}
     _, now = await load_policy(engine, SYSTEM_TENANT, SETTINGS_POLICY_NAME)
     after, more = b"", True
@@ -284,7 +284,7 @@ async def list_changes(engine: Engine) -> tuple[NotedChange, ...]:
 
 
 async def _note_change(engine: Engine, after: LedgerSettings, at: int, *, actor: str) -> None:
-    """Who changed the settings, when, and to what: in the audit log of this process, and in the ledger."""
+    """Note the change, its actor and its time: in the audit log of this process, and in the ledger."""
     text = _describe_said(after)
     audit.write_audit_record("settings set", tenant=SYSTEM_TENANT, actor=actor, version=after.version, settings=text)
 

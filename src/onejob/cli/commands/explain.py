@@ -78,4 +78,4 @@ def _timeline_entries(history: KeyHistory) -> Iterable[TimelineEntry]:
         yield TimelineEntry(conflict.at, f"conflict, another body under the key{paths}", conflict.actor, "yellow")
     if history.held_until is not None:
         yield TimelineEntry(history.held_until, "the hold ends, unless it is renewed", style="yellow")
-    yield TimelineEntry(history.expires_at, "the window ends, then the key may be used anew", style="dim")
+    yield TimelineEntry(history.expires_at, "the window ends, then the key may be used again", style="dim")

@@ -233,7 +233,7 @@ class _LedgerObject(Struct, omit_defaults=True):
 
 
 async def read_or_create_ledger(objects: ObjectStore, *, create: bool = True) -> list[str]:
-    """The ids of the ledgers of this bucket, the last of which is served: each loss that was accepted began another.
+    """The bucket's ledger ids, the last of which is served: each loss that was accepted began another.
 
     The first is made when the bucket is opened for the first time, and never beside a log. None: it is not created.
     """

@@ -59,7 +59,7 @@ class PostgresStore:
         self.connector = connector
         self._fact_cache = facts
         self._contended = contended
-        self._clashed: dict[bytes, int] = {}  # versions of the facts of a batch that met another one
+        self._clashed: dict[bytes, int] = {}  # fact versions of a batch that met another one
         self._statements = statements
         self._declared_durability = declared
         self._fast_path_pause = 0

@@ -188,7 +188,7 @@ def _padded(rows: int) -> int:
 @cache
 def _insert_statement(values: int) -> str:
     """The ledger first, so that a batch that comes too late costs no insert."""
-    rows = values // len(_ROW_COLUMNS)  # the values of the row of the ledger are fewer than those of a row
+    rows = values // len(_ROW_COLUMNS)  # the ledger's row has fewer values than another row
     unused = len(_ROW_COLUMNS) - _LEDGER_CHECKS
     ledger = f"(?,?,{','.join(['NULL'] * unused + ['?'] * _LEDGER_CHECKS)})"
     row = f"(NULL,NULL,{','.join('?' * len(_ROW_COLUMNS))})"

@@ -41,7 +41,7 @@ log = logging.getLogger("onejob.http")
 
 def load_hooks(providers: Mapping[str, ProviderConfig]) -> dict[str, Hook]:
     """The hooks of all providers that name one; a hook that cannot be loaded stops the start of the server."""
-    named = {name: one.prepare for name, one in providers.items() if one.prepare is not None}
+    named = {name: provider.prepare for name, provider in providers.items() if provider.prepare is not None}
     return {name: _load_hook(f"providers.{name}.prepare", import_path) for name, import_path in named.items()}
 
 

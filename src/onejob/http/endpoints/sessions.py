@@ -105,7 +105,7 @@ class SessionEndpoints:
             name=credential.name,
             actor=credential.caller.actor,
             roles=sorted(credential.roles),
-            permissions=[one for one in Permission if credential.may(one)],
+            permissions=[permission for permission in Permission if credential.may(permission)],
             authentication=self._authenticator is not None,
             oversees=request.ledger.caller.sees_all_users,
             expires_at=to_utc(expires_at) if expires_at else None,

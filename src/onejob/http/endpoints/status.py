@@ -125,7 +125,7 @@ class StatusEndpoints:
             return json_response(200, ready)
         details: dict[str, Any] = {"durability": ready.durability, "engine": ready.engine}
         if managers := self._managers_out(ledger.runtime.engine_info):
-            details["managers"] = [f"{one.url} is {one.state}" for one in managers]
+            details["managers"] = [f"{manager.url} is {manager.state}" for manager in managers]
         return problem_response(
             problem("SERVICE_UNAVAILABLE", reason, STORE_RETRY_AFTER_SECONDS, **details), request.id
         )
@@ -133,8 +133,8 @@ class StatusEndpoints:
     def _managers_out(self, info: EngineInfo) -> list[ManagerOut] | None:
         """The reasons may tell about the network, so that they are shown only where everybody is trusted."""
         return [
-            ManagerOut(one.url, one.state, one.version, "" if self._config.auth else one.reason)
-            for one in (info.owner.managers if info.owner is not None else ())
+            ManagerOut(manager.url, manager.state, manager.version, "" if self._config.auth else manager.reason)
+            for manager in (info.owner.managers if info.owner is not None else ())
         ] or None
 
     async def stats(self, request: Request) -> Response:
