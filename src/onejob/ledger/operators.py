@@ -149,8 +149,8 @@ def to_overview_view(
         types=_to_type_views(overview, paused),
         types_are_complete=overview.counts.is_complete,
         live_keys=overview.counts.keys,
-        submissions={name: _to_series_view(one) for name, one in series.items() if not name.startswith("end:")},
-        ends={name[4:]: _to_series_view(one) for name, one in series.items() if name.startswith("end:")},
+        submissions={name: _to_series_view(row) for name, row in series.items() if not name.startswith("end:")},
+        ends={name[4:]: _to_series_view(row) for name, row in series.items() if name.startswith("end:")},
     )
 
 
@@ -159,7 +159,7 @@ def to_types(overview: Overview, paused: list[PausedType]) -> Types:
 
 
 def _to_type_views(overview: Overview, paused: list[PausedType]) -> list[TypeView]:
-    pauses = {one.type: one for one in paused}
+    pauses = {pause.type: pause for pause in paused}
     counts, ended = overview.counts.types, overview.activity.types
     return [
         TypeView(
@@ -171,7 +171,7 @@ def _to_type_views(overview: Overview, paused: list[PausedType]) -> list[TypeVie
                 if type in counts and counts[type].oldest_ready_at
                 else None
             ),
-            ended_last_day={name: sum(one.hours) for name, one in ended.get(type, {}).items()},
+            ended_last_day={name: sum(row.hours) for name, row in ended.get(type, {}).items()},
             paused_since=pauses[type].since if type in pauses else None,
             paused_by=pauses[type].by if type in pauses else None,
         )

@@ -1,4 +1,4 @@
-"""An idempotency key: its state, and the history of who used it."""
+"""An idempotency key: its state, and the history of its use."""
 
 from collections.abc import Sequence
 

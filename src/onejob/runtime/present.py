@@ -191,7 +191,9 @@ async def load_key_history(engine: Engine, reply: AnyReply, key: str) -> KeyHist
         **asdict(to_key_summary(reply.record, reply.job)),
         events=await load_events(engine, reply.job) if reply.job else (),
         events_total=reply.job.events if reply.job else 0,
-        recent_conflicts=tuple(KeyConflictView(to_utc(one.at), one.actor, one.paths) for one in conflicts),
+        recent_conflicts=tuple(
+            KeyConflictView(to_utc(conflict.at), conflict.actor, conflict.paths) for conflict in conflicts
+        ),
     )
 
 
