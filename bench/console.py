@@ -12,6 +12,7 @@ from time import perf_counter
 from playwright.sync_api import Browser, sync_playwright
 
 import onejob
+from onejob.ledger.base import runtime_of
 from onejob.runtime.counts import ALL_TENANTS
 from tests.support.serve_process import ServeProcess, run_serve_process
 
@@ -82,10 +83,10 @@ async def _count(url: str, report: Report, jobs: int) -> None:
     """Let the store be counted, which requests do not wait for."""
     async with onejob.open(url, sweep=False) as queue:
         for tenant in (ALL_TENANTS, "default"):
-            snapshot = (await queue.runtime.job_counts.load(tenant))[0]
+            snapshot = (await runtime_of(queue).job_counts.load(tenant))[0]
             while snapshot.by_state().get("success", 0) < jobs // 2:
                 await asyncio.sleep(0.2)
-                snapshot = (await queue.runtime.job_counts.load(tenant))[0]
+                snapshot = (await runtime_of(queue).job_counts.load(tenant))[0]
             report.row(f"counting in the background ({tenant or 'all tenants'})", f"{snapshot.took_ms}")
 
 

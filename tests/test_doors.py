@@ -19,6 +19,7 @@ from onejob.core.ledger_settings import owner_of_key
 from onejob.engine import ListFacts
 from onejob.engines import open_engine
 from onejob.errors import StoreRefused, Unavailable
+from onejob.ledger.base import runtime_of
 from onejob.runtime.settings import change_settings, open_settings
 from onejob.transaction import InTransaction
 from tests.support.command_line import ONEJOB
@@ -240,7 +241,7 @@ async def test_of_two_services_that_start_at_once_one_is_refused(store: str, tmp
         assert refusal is not None
         assert f"key_owner is {refused} here, and {served[0]} in the ledger" in refusal.read()
         async with onejob.open(store, sweep=False) as queue:
-            assert queue.runtime.settings.key_owner == served[0]
+            assert runtime_of(queue).settings.key_owner == served[0]
             assert starters[served[0]].poll() is None
     finally:
         for one in starters.values():
@@ -279,7 +280,7 @@ async def freeze_between_transactions(process: RoleProcess, operator: onejob.Led
         try:
             async with asyncio.timeout(0.4):
                 await operator.submit("probe")
-                await operator.runtime.gate.barrier(None)
+                await runtime_of(operator).gate.barrier(None)
             return
         except (TimeoutError, Unavailable):
             process.wake()
@@ -292,7 +293,7 @@ async def list_owners_of_keys_since(queue: onejob.Ledger, at: int) -> set[str | 
     owners: set[str | None] = set()
     after, more = b"", True
     while more:
-        page = await queue.runtime.gate.scan(ListFacts(tenant="default", kind=Kind.RECORD, after=after, limit=1000))
+        page = await runtime_of(queue).gate.scan(ListFacts(tenant="default", kind=Kind.RECORD, after=after, limit=1000))
         records = [fact for fact in page.items if isinstance(fact, Record)]
         owners |= {owner_of_key(record) for record in records if record.created_at > at}
         after, more = records[-1].id if records else b"", page.more
@@ -324,10 +325,12 @@ async def test_a_service_that_is_frozen_amid_traffic_makes_nothing_under_the_old
                 await asyncio.to_thread(is_busy.wait, SECONDS_MAX)
                 await freeze_between_transactions(process, operator)
                 is_frozen.set()
-                change = await change_settings(operator.runtime.gate, {"key_owner": "user"}, actor="client:admin")
+                change = await change_settings(runtime_of(operator).gate, {"key_owner": "user"}, actor="client:admin")
                 while not change.is_possible:
                     await asyncio.sleep(0.1)
-                    change = await change_settings(operator.runtime.gate, {"key_owner": "user"}, actor="client:admin")
+                    change = await change_settings(
+                        runtime_of(operator).gate, {"key_owner": "user"}, actor="client:admin"
+                    )
                 made = await submit_in_library(store, KEYS[: SUBMITTERS // 2])
                 process.wake()
                 answers = {key: one.result() for key, one in zip(KEYS, submitted, strict=False)}

@@ -73,6 +73,7 @@ OUTSIDE_ACCESS_EXEMPT = "onejob.conformance"
 
 FUNCTION_LINES_MAX = 40
 SMALL_MODULE_LINES = 80
+LEDGER_NAMES_MAX = 80
 # Small modules that have one importer on purpose, each with its reason. Entries only leave.
 SMALL_MODULES = {
     "onejob.cli.__main__": "python -m onejob.cli",
@@ -296,6 +297,26 @@ def test_no_file_names_a_package_registry_or_a_machine() -> None:
         for name in HOSTS + MACHINE_PATHS
         if name in path.read_text(encoding="utf-8", errors="replace")
     )
+
+
+def test_only_the_ledger_reaches_the_runtime_of_a_ledger() -> None:
+    """Servers, workers and commands ask for it by `runtime_of`; a ledger shows it to nobody."""
+    report(
+        f"{module}:{node.lineno} reaches the runtime of an object; what is needed is passed in, or asked of `runtime_of`"
+        for module, tree in modules()
+        if not is_inside(module, {"onejob.ledger", "onejob.runtime"})
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("runtime", "_runtime")
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "onejob"))
+    )
+
+
+def test_a_ledger_has_few_verbs() -> None:
+    from onejob import Ledger, sync
+
+    for ledger in (Ledger, sync.SyncLedger):
+        names = [name for name in dir(ledger) if not name.startswith("_")]
+        assert len(names) <= LEDGER_NAMES_MAX, f"{ledger.__name__} has {len(names)} public names: {names}"
 
 
 def test_every_word_of_the_glossary_is_defined_once() -> None:

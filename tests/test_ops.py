@@ -12,6 +12,7 @@ import onejob
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.http.metrics_server import worker_families
 from onejob.http.stats import supervisor_families
+from onejob.ledger.base import runtime_of
 from onejob.runtime.counts import ALL_TENANTS
 from onejob.server.workers import Totals
 
@@ -45,7 +46,7 @@ async def served() -> set[str]:
     app = onejob.App()
     app.job("t")(lambda: None)
     async with onejob.open("memory://", sweep=False) as queue:
-        counts, now = await queue.runtime.job_counts.load(ALL_TENANTS)
+        counts, now = await runtime_of(queue).job_counts.load(ALL_TENANTS)
         families = [
             *Metrics(queue).families(),
             *job_families(counts, now, workers=0),

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import onejob
+from onejob.ledger.base import runtime_of
 
 
 def test_every_method_of_the_ledger_is_there() -> None:
@@ -123,7 +124,7 @@ def test_a_call_in_progress_ends_when_the_ledger_is_closed() -> None:
     job_id = queue.submit("t").job_id
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(queue.wait, job_id)
-        while not queue.async_ledger.job_watcher.watcher_count:
+        while not runtime_of(queue.async_ledger).job_watcher.watcher_count:
             sleep(0.01)
         queue.close()
         with pytest.raises((onejob.Unavailable, onejob.Unknown), match="closed"):

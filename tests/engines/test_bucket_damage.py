@@ -38,6 +38,7 @@ from onejob.engines.bucket.replica import ReplicaFile
 from onejob.engines.bucket.snapshots import has_digest_of_name
 from onejob.engines.bucket.url import ViewMode
 from onejob.errors import Outdated, StoreRefused, Unavailable, Unknown
+from onejob.ledger.base import runtime_of
 from onejob.runtime.claims import ClaimRequest, Claims
 from tests.campaigns.bucket import open_bucket
 from tests.support.command_line import CommandRunner
@@ -460,7 +461,7 @@ async def test_a_job_whose_input_is_damaged_stops_no_other(tmp_path: Path, caplo
         for n in (0, 2):
             (payload,) = root.glob(f"payload/{ids[n]}/input-*")
             payload.write_bytes(flipped(payload.read_bytes(), 9))
-        claims = Claims(queue.runtime.gate, queue.runtime.ids)
+        claims = Claims(runtime_of(queue).gate, runtime_of(queue).ids)
         request = ClaimRequest(types=("t",), holder=bytes(16), lease_ms=60_000, tenant="default")
         assert [format_job_id(one.job.id) for one in await claims.claim(request)] == [ids[1]]
         jobs, inputs = await claims.find_candidates(request, 3)

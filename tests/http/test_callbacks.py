@@ -26,6 +26,7 @@ from onejob.http.app import HttpApp
 from onejob.http.callbacks import CALLBACKS_PER_TENANT_MAX, CallbackSender, PostFailed, Resolver, is_public, post
 from onejob.http.config import ServiceConfig
 from onejob.http.request import LOCAL, Credential, Scope
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime.callers import Caller
 from onejob.webhooks import WebhookSecret, load_secrets, sign, signed_headers
 from tests.support.app_server import Client, serve_app
@@ -370,7 +371,7 @@ async def test_callbacks_of_one_tenant_that_hang_do_not_delay_those_of_another(
     async def authenticate(scope: Scope) -> Credential:
         return replace(LOCAL, caller=Caller(tenant="other"))
 
-    other = queue.for_caller(Caller(tenant="other"))
+    other = ServiceLedger.of(queue).for_caller(Caller(tenant="other"))
     async with (
         await asyncio.start_server(hang, "127.0.0.1", 0) as hanging,
         run_receiver(200) as receiver,

@@ -25,6 +25,7 @@ from onejob.core.states import Delivery
 from onejob.engines.memory import MemoryEngine
 from onejob.errors import IdempotencyConflict
 from onejob.http.app import HttpApp
+from onejob.ledger.base import runtime_of
 from onejob.testing import FaultyEngine, open_ledger
 from tests.support.postgres_server import free_port
 from tests.support.serve_process import ServeProcess, run_serve_process
@@ -492,7 +493,7 @@ def test_two_processes_show_the_same_numbers(
     console: Console, open_page: Callable[..., Page], browser: Browser, tmp_path: Path
 ) -> None:
     console.as_user("ann").submit("counted", 1, idempotency_key="counted")
-    console.operator.run(console.operator._ledger.runtime.activity.report())  # as every process does now and then
+    console.operator.run(runtime_of(console.operator._ledger).activity.report())  # as every process does now and then
     with run_serve_process(tmp_path, "--engine", console.url) as other:
         first = open_page("/")
         with browser.new_context(base_url=other.base_url) as context:

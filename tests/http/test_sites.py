@@ -28,6 +28,8 @@ from onejob.http.services import running_services
 from onejob.http.site_delivery import SiteSender
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
+from onejob.ledger.service import ServiceLedger
 from onejob.manager.gate_keys import GateKeys
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
@@ -68,7 +70,7 @@ class Home:
         self.ledger = ledger
         self.clocks = clocks
         self.sites = sites
-        runtime = ledger.runtime
+        runtime = runtime_of(ledger)
         self.senders = [
             SiteSender(site.name, site.config, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
             for site in sites
@@ -257,7 +259,7 @@ async def test_a_submission_that_differs_in_its_sites_alone_is_a_conflict_with_t
         await home.submit()
         await home.deliver()
         fra = home.sites[0].ledger()
-        fra.runtime.sites = Sites(here="fra", others=("ber", "iad"))
+        runtime_of(fra).sites = Sites(here="fra", others=("ber", "iad"))
         submissions: list[tuple[Ledger, Any, dict[str, Any], tuple[str, ...]]] = [
             (home.ledger, {"n": 1}, {}, ("/sites",)),
             (home.ledger, {"n": 1}, {"sites": ["fra"]}, ("/sites",)),
@@ -300,10 +302,10 @@ async def test_the_command_cancels_the_other_job_at_its_home_whichever_site_name
         fra, iad = home.sites
         job_id = await home.submit(sites=["ber", *NAMES])
         other_home = iad.ledger()
-        other_home.runtime.sites = Sites(here="iad", others=("fra",))
+        runtime_of(other_home).sites = Sites(here="iad", others=("fra",))
         other = await other_home.submit("charge", {"n": 1}, idempotency_key="k", sites=["fra", "iad"])
         assert job_id < other.job_id
-        runtime = other_home.runtime
+        runtime = runtime_of(other_home)
         sender = SiteSender("fra", fra.config, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
         await sender.deliver_ready()
         await sender.aclose()
@@ -369,7 +371,7 @@ async def test_who_repeats_the_submission_at_a_site_gets_the_same_job() -> None:
         job_id = await home.submit()
         await home.deliver()
         local = home.sites[0].ledger()
-        local.runtime.sites = Sites(here="fra", others=("ber", "iad"))
+        runtime_of(local).sites = Sites(here="fra", others=("ber", "iad"))
         repeated = await local.submit("charge", {"n": 1}, idempotency_key="k", sites=NAMES)
         assert (repeated.outcome, repeated.job_id) == ("replayed", job_id)
 
@@ -409,7 +411,7 @@ async def test_after_three_days_without_an_answer_a_site_is_unknown_and_hears_no
 
 async def test_a_credential_for_one_tenant_delivers_for_no_other() -> None:
     async with running_home() as home:
-        other = home.ledger.for_caller(Caller(tenant="other"))
+        other = ServiceLedger.of(home.ledger).for_caller(Caller(tenant="other"))
         refused = (await other.submit("charge", {"n": 1}, idempotency_key="k", sites=NAMES)).job_id
         job_id = await home.submit()
         await home.deliver()
@@ -438,7 +440,7 @@ async def test_the_credential_of_a_site_may_deliver_and_nothing_else() -> None:
 
 async def test_a_job_that_is_no_delivery_ends_as_failed_and_stops_no_other() -> None:
     async with running_home() as home:
-        gate = home.ledger.runtime.gate
+        gate = runtime_of(home.ledger).gate
         for input in (b"null", b"{", b'{"site":"fra"}'):
             await gate.execute(
                 [
@@ -471,7 +473,7 @@ async def test_large_inputs_are_delivered_in_several_requests() -> None:
 async def test_a_wrong_credential_is_shown_and_a_corrected_file_is_read(tmp_path: Path) -> None:
     async with running_home() as home:
         file = tmp_path / "key"
-        runtime = home.ledger.runtime
+        runtime = runtime_of(home.ledger)
         config = SiteConfig(managers=home.sites[0].relay.url, gate_key_file=str(file))
         home.senders[0] = SiteSender("fra", config, runtime.gate, runtime.ids, retention_ms=0)
         job_id = await home.submit(sites=["fra"])
@@ -489,7 +491,7 @@ async def test_where_keys_belong_to_users_the_record_of_a_site_is_that_of_the_us
     async with running_home(key_owner="user") as home:
         job_id = await home.submit()
         await home.deliver()
-        runtime = home.sites[0].ledger().runtime
+        runtime = runtime_of(home.sites[0].ledger())
         await runtime.open_settings({})
         local = Ledger(runtime, Caller())
         with pytest.raises(IdempotencyConflict) as conflict:

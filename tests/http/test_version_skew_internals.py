@@ -15,6 +15,7 @@ from onejob.core.slots import SetLimits
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from onejob.runtime.policies import load_policy
 from tests.support.app_server import serve_app
 from tests.support.sqlite_files import RawConnection
@@ -45,7 +46,7 @@ async def test_a_role_of_a_newer_program_is_no_verdict_about_a_key(queue: onejob
     keys = ApiKeys(queue)
     created = await keys.create("ci", roles=["submitter"])
     name = credentials.api_key_policy_name(created.key.id)
-    policy, _ = await load_policy(queue.runtime.gate, "default", name)
+    policy, _ = await load_policy(runtime_of(queue).gate, "default", name)
     assert policy is not None
     stored = msgspec.json.decode(policy.body)
     body = msgspec.json.encode(stored | {"roles": ["submitter", "auditor"]})

@@ -7,6 +7,7 @@ import pytest
 
 import onejob
 from onejob.core.credentials import Role
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime.callers import Caller
 from tests.support.ledger_settings import set_settings
 
@@ -83,9 +84,9 @@ def test_operators_and_admins_see_the_jobs_and_keys_of_all_users(
 async def test_an_input_is_seen_by_who_sees_its_job(queue: onejob.Ledger) -> None:
     await set_settings(queue, key_owner="user")
     job_id = (await queue.submit("t", {"a": 1})).job_id
-    bob = queue.for_caller(Caller("default", "bob", "user:bob", oversees=False))
+    bob = ServiceLedger.of(queue).for_caller(Caller("default", "bob", "user:bob", oversees=False))
     for look in (bob.input, bob.job, bob.cancel):
         with pytest.raises(onejob.NotFound):
             await look(job_id)
-    own = queue.for_caller(Caller("default", "local", "user:local", oversees=False))
+    own = ServiceLedger.of(queue).for_caller(Caller("default", "local", "user:local", oversees=False))
     assert await own.input(job_id) == b'{"a":1}'

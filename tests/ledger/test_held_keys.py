@@ -7,6 +7,7 @@ import pytest
 
 import onejob
 from onejob.clock import FakeClock
+from onejob.ledger.service import ServiceLedger
 
 LEASE = timedelta(seconds=10)
 
@@ -131,14 +132,16 @@ async def test_only_a_key_can_be_reserved(queue: onejob.Ledger) -> None:
 async def test_a_holder_is_alive_if_it_renews_its_lease(url: str) -> None:
     submission = onejob.Submission(type="train", input={"n": 1}, idempotency_key="k")
     async with onejob.open(url, sweep=False) as queue:
-        assert not await queue.is_holder_alive(submission, seconds=5)  # not held
+        assert not await ServiceLedger.of(queue).is_holder_alive(submission, seconds=5)  # not held
         held = await hold_key(queue)
-        assert await queue.is_holder_alive(submission, seconds=0.2)  # not renewed yet, not expired either
-        watching = asyncio.create_task(queue.is_holder_alive(submission, seconds=30))
+        assert await ServiceLedger.of(queue).is_holder_alive(
+            submission, seconds=0.2
+        )  # not renewed yet, not expired either
+        watching = asyncio.create_task(ServiceLedger.of(queue).is_holder_alive(submission, seconds=30))
         await asyncio.sleep(0.05)
         held = await queue.renew(held)
         assert await watching
-        watching = asyncio.create_task(queue.is_holder_alive(submission, seconds=30))
+        watching = asyncio.create_task(ServiceLedger.of(queue).is_holder_alive(submission, seconds=30))
         await asyncio.sleep(0.05)
         await queue.fail(held)
         assert not await watching

@@ -11,6 +11,7 @@ from msgspec import Raw
 import onejob
 from onejob.clock import FakeClock
 from onejob.core import identity
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import SubmissionOptions
 from onejob.runtime import maintenance
 from tests.support.ledger_settings import set_settings
@@ -361,7 +362,7 @@ async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     purged = await queue.purge()
     assert purged.erased == 2
     after = await queue.submit("t")
-    if not queue.runtime.gate.info.erasure_ms:
+    if not runtime_of(queue).gate.info.erasure_ms:
         assert purged.gone_at <= (await queue.job(after.job_id)).created_at  # no history is kept
     await queue.purge()
     assert await queue.jobs() == []
@@ -377,7 +378,7 @@ async def test_a_purge_that_deleted_something_does_not_say_that_nothing_was_done
         raise onejob.Unavailable("no disk")
 
     with monkeypatch.context() as patch:
-        patch.setattr(queue.runtime, "_request_erasure", fail)
+        patch.setattr(runtime_of(queue), "_request_erasure", fail)
         with pytest.raises(onejob.Unavailable):  # there is nothing to delete
             await queue.purge()
         await queue.submit("t", idempotency_key="k")

@@ -14,8 +14,10 @@ from onejob.core.ledger_settings import SETTINGS_POLICY_ID
 from onejob.core.states import JobState
 from onejob.engine import ListFacts
 from onejob.errors import NotAllowed
+from onejob.ledger.base import runtime_of
 from onejob.ledger.operators import BulkAction
 from onejob.ledger.reads import JobFilter
+from onejob.ledger.service import ServiceLedger
 from onejob.resources.jobs import JobView
 from onejob.runtime.callers import Caller
 from onejob.runtime.counts import ALL_TENANTS, INTERVAL_MS, CountsSnapshot, JobCounts, TypeCounts, fitted_snapshot
@@ -52,7 +54,7 @@ async def test_jobs_are_counted_by_type_and_state(queue: onejob.Ledger) -> None:
     assert counts.by_state() == {"pending": 3, "success": 1}
     other = queue.acting_as(tenant="other", user="u", actor=Actor.user("u"))
     assert (await other.overview()).counts.types == {}
-    everything, _ = await queue.runtime.job_counts.load(ALL_TENANTS)
+    everything, _ = await runtime_of(queue).job_counts.load(ALL_TENANTS)
     assert everything.by_state() == {"pending": 3, "success": 1}
 
 
@@ -85,7 +87,7 @@ async def test_one_process_counts_while_the_others_wait(
 
     monkeypatch.setattr(JobCounts, "_scan", counted_scan)
     await queue.submit("charge")
-    await asyncio.gather(*(ledger.runtime.job_counts.load("default") for ledger in (queue, second) * 5))
+    await asyncio.gather(*(runtime_of(ledger).job_counts.load("default") for ledger in (queue, second) * 5))
     assert (await queue.overview()).counts.by_state() == {"pending": 1}
     assert scans == ["default"]
 
@@ -111,7 +113,7 @@ async def test_activity_is_added_up_over_processes(queue: onejob.Ledger, second:
         await second.submit("charge", {"a": 1}, idempotency_key="k")
     await run_one(second, "charge")
     for ledger in (queue, second, second):
-        await ledger.runtime.activity.report()
+        await runtime_of(ledger).activity.report()
     series = (await queue.overview()).activity.series
     sums = {name: sum(one.hours) for name, one in series.items()}
     assert sums == {"created": 2, "replayed": 1, "conflict": 1, "end:success": 1}
@@ -153,7 +155,7 @@ async def test_workers_are_listed_until_they_leave_or_fall_silent(queue: onejob.
             started_at=0, tenant=tenant,
         )  # fmt: skip
 
-    gate = queue.runtime.gate
+    gate = runtime_of(queue).gate
     for info in (worker("own", "default"), worker("all", None), worker("foreign", "other")):
         await announce_worker(gate, info)
     found = await queue.workers()
@@ -225,7 +227,7 @@ async def test_jobs_are_listed_by_the_time_they_were_created(url: str) -> None:
 
 async def test_whoever_sees_only_its_own_jobs_gets_no_overview(queue: onejob.Ledger) -> None:
     await set_settings(queue, key_owner="user")
-    ann = queue.for_caller(Caller("default", "ann", "user:ann", oversees=False))
+    ann = ServiceLedger.of(queue).for_caller(Caller("default", "ann", "user:ann", oversees=False))
     for ask in (ann.overview, lambda: ann.count_jobs(JobFilter(type="x"))):
         with pytest.raises(NotAllowed):
             await ask()

@@ -17,6 +17,7 @@ from onejob.core.quota import RECONCILE_DELAY_MS
 from onejob.core.replies import Reason, UsageFound
 from onejob.core.slots import LookUpUsage
 from onejob.errors import SubmissionRefused
+from onejob.ledger.base import runtime_of
 from tests.support.ledger_settings import set_settings
 
 ROLES = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "op": Role.OPERATOR, "root": Role.ADMIN}
@@ -189,10 +190,10 @@ async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock
     await queue.set_quota("local", onejob.Limits(max_concurrent=9))
     await queue.submit("t")
     wrong = LookUpUsage(tenant="default", usage_id=usage_id("default", "local"))
-    (found,) = await queue.runtime.gate.execute([wrong])
+    (found,) = await runtime_of(queue).gate.execute([wrong])
     assert isinstance(found, UsageFound)
     assert found.usage is not None
-    await queue.runtime.gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
+    await runtime_of(queue).gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
     clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
     await queue.sweep()
     assert (queue.runtime_stats().sweep_totals.drift, (await queue.usage()).live) == (3, 1)

@@ -11,6 +11,7 @@ from onejob.clock import FakeClock
 from onejob.http.config import ServiceConfig
 from onejob.http.serve import open_service_ledger
 from onejob.ledger import LedgerOpener
+from onejob.ledger.base import runtime_of
 from onejob.middleware.layer import IdempotencyLayer
 from onejob.middleware.rules import IdempotencyRules
 from onejob.settings import CliSettings, load_service_config
@@ -81,7 +82,7 @@ async def test_the_service_has_settings_for_the_window_and_for_the_retention_of_
     async with open_service_ledger(config, sweep=False) as queue:
         assert window_of(await queue.submit("mail", idempotency_key="k")) == HOUR
         assert window_of(await queue.submit("charge", idempotency_key="k")) == 30 * DAY
-        assert queue.runtime.retention_ms == 2 * DAY // timedelta(milliseconds=1)
+        assert runtime_of(queue).retention_ms == 2 * DAY // timedelta(milliseconds=1)
 
 
 async def test_an_ended_job_is_kept_for_the_retention_and_never_deleted_before_its_record() -> None:

@@ -23,6 +23,7 @@ from onejob.engine import ListBacklogs, ListDueFacts, Page, Query
 from onejob.engines.batcher import Batcher
 from onejob.engines.gate import Gate
 from onejob.engines.memory import MemoryEngine
+from onejob.ledger.base import runtime_of
 from onejob.runtime import maintenance, wakeups
 from onejob.runtime.claims import ClaimedJob, ClaimRequest, Claims
 from onejob.runtime.maintenance import LeaseExpiry
@@ -269,9 +270,9 @@ async def test_due_jobs_that_are_only_to_be_deleted_hide_no_expired_lease(monkey
 async def test_a_cancelled_claim_releases_its_jobs() -> None:
     engine = SlowEngine()
     async with onejob.open("memory://") as queue:
-        queue.runtime.claims = Claims(_gate_on(engine), queue.runtime.ids)
+        runtime_of(queue).claims = Claims(_gate_on(engine), runtime_of(queue).ids)
         await engine.execute([])
-        claims = queue.runtime.claims
+        claims = runtime_of(queue).claims
         await claims._gate.execute([_submit("t")])
         claiming = asyncio.create_task(claims.claim(_claim_request("t")))
         await engine.reached.wait()
@@ -286,7 +287,7 @@ async def test_a_cancelled_claim_releases_its_jobs() -> None:
 
 async def test_tenants_are_served_in_turn() -> None:
     async with onejob.open("memory://") as queue:
-        claims = queue.runtime.claims
+        claims = runtime_of(queue).claims
         await queue.submit_many([onejob.Submission(type="t") for _ in range(60)])
         for n in range(3):
             tenant = queue.acting_as(tenant=f"small{n}", user="u", actor=Actor.client("c"))
@@ -307,14 +308,14 @@ async def test_more_tenants_than_a_page_has_are_all_served() -> None:
             await queue.acting_as(tenant=f"t{n:03}", user="u", actor=Actor.client("c")).submit("t")
         served: Counter[str] = Counter()
         for _ in range(130):
-            served.update(one.job.tenant for one in await queue.runtime.claims.claim(_claim_request("t")))
+            served.update(one.job.tenant for one in await runtime_of(queue).claims.claim(_claim_request("t")))
         assert served == {f"t{n:03}": 1 for n in range(130)}
 
 
 async def test_a_claim_that_loses_races_tries_further_jobs() -> None:
     async with onejob.open("memory://") as queue:
         await queue.submit_many([onejob.Submission(type="t", input=n) for n in range(40)])
-        claims = [Claims(queue.runtime.gate, queue.runtime.ids) for _ in range(4)]
+        claims = [Claims(runtime_of(queue).gate, runtime_of(queue).ids) for _ in range(4)]
         claimed: list[list[ClaimedJob]] = []
         while sum(map(len, claimed)) < 40:
             claimed += await asyncio.gather(*(one.claim(_claim_request("t", limit=5)) for one in claims))

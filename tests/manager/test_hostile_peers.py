@@ -50,6 +50,7 @@ from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX, TokenRequest
 from onejob.errors import PartlyDone, StoreRefused, TenantRefused, Unavailable
 from onejob.ids import SystemIds, new_job_id
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.manager import server as manager_server
 from onejob.manager.access import COMMANDS_MAX, SITE_COMMANDS_MAX
 from onejob.manager.gate_keys import GateKeys
@@ -115,10 +116,10 @@ async def test_a_gate_for_some_tenants_submits_with_keys_is_ready_and_purges() -
         ledger = Ledger(Runtime(engine, IdempotencyConfig(), clock=FakeClock(), ids=SystemIds()), Caller(tenant=TENANT))
         assert (await ledger.submit("t", idempotency_key="k")).created
         assert not (await ledger.submit("t", idempotency_key="k")).created
-        await ledger.runtime.readiness.check()
+        await runtime_of(ledger).readiness.check()
         with pytest.raises(Unavailable):  # then readiness writes a probe
-            await ledger.runtime.gate.execute([submit(tenant=OTHER)])
-        await ledger.runtime.readiness.check()
+            await runtime_of(ledger).gate.execute([submit(tenant=OTHER)])
+        await runtime_of(ledger).readiness.check()
         await ledger.purge()
         assert not store.facts[Kind.JOB]
 

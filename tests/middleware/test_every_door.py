@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import onejob
+from onejob.ledger.service import ServiceLedger
 from onejob.middleware import IdempotencyMiddleware, Rule, Verdict, WsgiIdempotencyMiddleware
 from onejob.middleware.stored_response import StoredResponse, pack_response, unpack_response
 from tests.middleware.doors import DOORS, Door, ScriptedApp, open_door
@@ -51,7 +52,7 @@ async def test_a_duplicate_of_a_running_request_is_in_progress(door: Door) -> No
 async def test_a_verdict_that_cannot_be_stored_is_retried_later(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     handler = ScriptedApp(200, [(b"content-length", b"4")], b"done")
     app = door.wrap(handler)
-    settle = onejob.Ledger.settle_prepared
+    settle = ServiceLedger.settle_prepared
     failures_left = 6
 
     async def settle_with_failures(self: Any, *args: Any) -> Any:
@@ -61,7 +62,7 @@ async def test_a_verdict_that_cannot_be_stored_is_retried_later(door: Door, monk
             raise onejob.Unavailable("the store is unavailable")
         return await settle(self, *args)
 
-    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_with_failures)
+    monkeypatch.setattr(ServiceLedger, "settle_prepared", settle_with_failures)
     assert (await door.ask(app))[0]["status"] == 503
     while (again := await door.ask(app))[0]["status"] == 409:
         await asyncio.sleep(0.05)

@@ -11,6 +11,7 @@ import pytest
 import onejob
 from onejob.clock import SystemClock
 from onejob.engines.memory import MemoryEngine
+from onejob.ledger.service import ServiceLedger
 from onejob.middleware import IdempotencyMiddleware, Verdict
 from onejob.testing import FaultyEngine, open_ledger
 
@@ -152,7 +153,7 @@ async def test_requests_share_a_timer_and_only_long_ones_are_renewed(
 async def test_a_cancellation_during_the_commit_does_not_release_the_key(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = onejob.Ledger.settle_prepared
+    settle = ServiceLedger.settle_prepared
     verdicts: list[Verdict] = []
     committing = asyncio.Event()
 
@@ -163,7 +164,7 @@ async def test_a_cancellation_during_the_commit_does_not_release_the_key(
         await asyncio.sleep(3600)
         return await done
 
-    monkeypatch.setattr(onejob.Ledger, "settle_prepared", settle_slowly)
+    monkeypatch.setattr(ServiceLedger, "settle_prepared", settle_slowly)
     handler = Handler()
     handler.go.set()
     app = wrap(handler, queue)

@@ -11,6 +11,8 @@ from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
 from onejob.ledger import held_keys
+from onejob.ledger.base import runtime_of
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime import external_keys
 from tests.support.app_server import serve_app
 from tests.support.job_rows import load_job_row
@@ -159,7 +161,7 @@ async def test_a_submission_that_waits_for_a_holder_finds_the_key_that_was_store
         assert isinstance(held, onejob.HeldKey)
         await queue.store_idempotency_key("k", "job-xyz789")  # for all types; this one has a holder, which may commit
         waiting = asyncio.create_task(queue.submit("t", {"n": 1}, idempotency_key="k"))
-        while not (queue.runtime.gate.stats().waiters or waiting.done()):
+        while not (runtime_of(queue).gate.stats().waiters or waiting.done()):
             await asyncio.sleep(0.001)
         await queue.fail(held)
         assert (await waiting).job_id == "job-xyz789"
@@ -179,7 +181,7 @@ async def test_a_submission_that_waits_already_finds_the_key_that_is_stored_befo
         held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         waiting = [asyncio.ensure_future(door(queue)) for _ in range(2)]  # the second one is not sent before the end
-        while not any(task.done() for task in waiting) and queue.runtime.gate.stats().waiters < 2:
+        while not any(task.done() for task in waiting) and runtime_of(queue).gate.stats().waiters < 2:
             await asyncio.sleep(0.001)
         await queue.store_idempotency_key("k", "job-xyz789")
         await queue.fail(held)
@@ -237,8 +239,8 @@ async def test_a_preparation_that_was_stored_and_released_after_it_was_looked_up
         return found
 
     monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
-    assert await queue.take_over_preparation(row) is None
-    assert await queue.take_over_preparation(row) is None
+    assert await ServiceLedger.of(queue).take_over_preparation(row) is None
+    assert await ServiceLedger.of(queue).take_over_preparation(row) is None
     assert (await queue.job(first.job_id)).state == "cancelled"
     assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
 
@@ -258,7 +260,7 @@ async def test_a_preparation_is_taken_over_before_its_key_is_stored_or_never(
         return found
 
     monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
-    held = await queue.take_over_preparation(await load_job_row(queue, first.job_id))
+    held = await ServiceLedger.of(queue).take_over_preparation(await load_job_row(queue, first.job_id))
     assert held is not None  # as if it had been before the key was stored: it has not been anything else since
     assert (await queue.commit(held)).job_id == first.job_id
     assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == first.job_id
@@ -274,14 +276,14 @@ async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cann
         held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         waiting = asyncio.ensure_future(queue.submit("t", {"n": 1}, idempotency_key="k"))
-        while not (queue.runtime.gate.stats().waiters or waiting.done()):
+        while not (runtime_of(queue).gate.stats().waiters or waiting.done()):
             await asyncio.sleep(0.001)
 
         async def fail(*_: Any, **__: Any) -> Any:
             raise onejob.Unavailable("the list of tenants cannot be read")
 
         with monkeypatch.context() as patch:
-            patch.setattr(queue.runtime.external_keys, "has_keys", fail)
+            patch.setattr(runtime_of(queue).external_keys, "has_keys", fail)
             await queue.fail(held)
             with pytest.raises(onejob.SubmissionInProgress):
                 await waiting
@@ -293,7 +295,7 @@ async def test_a_submission_that_waits_is_not_sent_again_if_the_stored_keys_cann
 async def test_the_preparation_of_a_stored_key_is_not_taken_over(queue: onejob.Ledger) -> None:
     held = await reserve_and_fail(queue)
     await queue.store_idempotency_key("k", "job-xyz789")
-    assert await queue.take_over_preparation(await load_job_row(queue, held.job_id)) is None
+    assert await ServiceLedger.of(queue).take_over_preparation(await load_job_row(queue, held.job_id)) is None
     assert (await queue.job(held.job_id)).state == "cancelled"
     assert (await queue.submit("t", {"n": 1}, idempotency_key="k")).job_id == "job-xyz789"
 

@@ -27,7 +27,9 @@ from onejob.engines import open_engine
 from onejob.engines.batcher import Batcher
 from onejob.errors import StoreRefused, TenantRefused, Unavailable, Unknown
 from onejob.ids import SystemIds
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import Submission, build_submit
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime import Runtime, policies
 from onejob.runtime import settings as ledger_settings
 from onejob.runtime.callers import Caller
@@ -91,7 +93,7 @@ async def test_a_process_that_says_otherwise_is_refused_by_name(open_ledger: Any
     with pytest.raises(StoreRefused, match="window is 1h here, and 2h in the ledger"):
         await open_ledger(window=timedelta(hours=1))
     again = await open_ledger(key_owner="user", window=timedelta(hours=2))
-    assert again.runtime.settings == first.runtime.settings
+    assert runtime_of(again).settings == runtime_of(first).settings
 
 
 async def test_a_process_that_says_nothing_makes_no_second_job(open_ledger: Any) -> None:
@@ -110,7 +112,7 @@ async def test_whoever_was_open_before_the_first_word_adopts_it(open_ledger: Any
     told = await open_ledger(key_owner="user")
     first = await as_user(told, "ann").submit("t", idempotency_key="k")
     assert (await as_user(silent, "ann").submit("t", idempotency_key="k")).job_id == first.job_id
-    assert silent.runtime.settings == told.runtime.settings
+    assert runtime_of(silent).settings == runtime_of(told).settings
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ async def test_a_verb_is_executed_under_settings_that_another_process_changed(op
     answer = await verb(as_user(silent, "ann"))
     for receipt in answer if isinstance(answer, list) else [answer]:
         assert not isinstance(receipt, BaseException)
-    assert silent.runtime.settings == other.runtime.settings
+    assert runtime_of(silent).settings == runtime_of(other).settings
 
 
 async def test_the_first_word_is_refused_while_a_key_is_live(open_ledger: Any) -> None:
@@ -149,15 +151,15 @@ async def test_the_first_word_is_refused_while_a_key_is_live(open_ledger: Any) -
 
 async def test_an_identity_changes_only_while_no_key_is_live(queue: onejob.Ledger, clock: FakeClock) -> None:
     receipt = await queue.submit("t", idempotency_key="k", idempotency_ttl=timedelta(minutes=1))
-    before = queue.runtime.settings_body
+    before = runtime_of(queue).settings_body
     refused = await set_settings(queue, key_owner="user")
     assert not refused.is_possible
     assert refused.live.count == 1
     assert receipt.expires_at is not None
     assert refused.live.last_until == round(receipt.expires_at.timestamp() * 1000)
-    assert queue.runtime.settings_body == before, "no door was closed"
+    assert runtime_of(queue).settings_body == before, "no door was closed"
     clock.advance(60.002)
-    assert (await preview_settings(queue.runtime.gate, {"key_owner": "user"})).is_possible
+    assert (await preview_settings(runtime_of(queue).gate, {"key_owner": "user"})).is_possible
     assert (await set_settings(queue, key_owner="user")).is_possible
     assert queue.caller.owns_keys
 
@@ -171,11 +173,11 @@ async def test_a_held_key_is_live(queue: onejob.Ledger, clock: FakeClock) -> Non
 async def test_a_command_that_was_built_before_a_change_does_nothing(url: str, clock: FakeClock) -> None:
     """The process froze after it had built the command, and goes on after the change."""
     async with onejob.open(url, clock=clock, sweep=False) as queue:
-        late = build_submit(Submission(type="t", idempotency_key="k"), queue.caller, queue.runtime.ids.job_id())
+        late = build_submit(Submission(type="t", idempotency_key="k"), queue.caller, runtime_of(queue).ids.job_id())
         await set_settings(queue, key_owner="user")
         await set_settings(queue, key_owner="tenant")
-        for commands in ([late], [late, replace(late, job_id=queue.runtime.ids.job_id())]):
-            for reply in await queue.runtime.gate.execute(commands):
+        for commands in ([late], [late, replace(late, job_id=runtime_of(queue).ids.job_id())]):
+            for reply in await runtime_of(queue).gate.execute(commands):
                 assert getattr(reply, "reason", None) is Reason.SETTINGS_CHANGED
         assert await queue.jobs() == []
         made = await queue.submit("t", idempotency_key="k")
@@ -183,10 +185,10 @@ async def test_a_command_that_was_built_before_a_change_does_nothing(url: str, c
 
 
 async def test_a_command_that_was_executed_before_a_change_gets_its_answer(queue: onejob.Ledger) -> None:
-    command = build_submit(Submission(type="t", idempotency_key="k"), queue.caller, queue.runtime.ids.job_id())
-    (first,) = await queue.runtime.gate.execute([command])
+    command = build_submit(Submission(type="t", idempotency_key="k"), queue.caller, runtime_of(queue).ids.job_id())
+    (first,) = await runtime_of(queue).gate.execute([command])
     await set_settings(queue, window_ms=7_200_000)
-    engine = Batcher(queue.runtime._engine)  # without the memory of the gate
+    engine = Batcher(runtime_of(queue)._engine)  # without the memory of the gate
     (again,) = await engine.execute([command])
     assert again.job.id == first.job.id  # type: ignore[union-attr]
 
@@ -212,18 +214,20 @@ async def test_every_command_that_makes_a_key_proves_the_settings(
     await queue.submit("t", idempotency_key="a")
     await queue.submit_many([Submission(type="t", idempotency_key="b")])
     await queue.check_or_reserve("t", idempotency_key="c")
-    await queue.reserve_prepared(type="t", scope="t", key="d", fingerprint=b"f", ttl_ms=None, lease_ms=1000)
+    await ServiceLedger.of(queue).reserve_prepared(
+        type="t", scope="t", key="d", fingerprint=b"f", ttl_ms=None, lease_ms=1000
+    )
     await queue.submit_sequence("client", 1, "e", "t", scope="t")
     await queue.store_idempotency_key("f", "x", scope="t")
     await queue.forget("a", scope="t")
     made = [one for one in sent if isinstance(one, (Submit, Reserve, SubmitSequence, StoreKey, Forget))]
     assert {type(one) for one in made} == {Submit, Reserve, SubmitSequence, StoreKey, Forget}
-    assert all(one.settings == queue.runtime.settings_body for one in made)
+    assert all(one.settings == runtime_of(queue).settings_body for one in made)
 
 
 async def test_closed_doors_are_opened_after_a_while(queue: onejob.Ledger, clock: FakeClock) -> None:
     """The process that closed them died."""
-    stored = await load_settings(queue.runtime.gate)
+    stored = await load_settings(runtime_of(queue).gate)
     assert stored is not None
     closed = encode_settings(closed_settings(stored.settings, stored.at, by="client:gone"))
     command = SetPolicy(
@@ -233,12 +237,12 @@ async def test_closed_doors_are_opened_after_a_while(queue: onejob.Ledger, clock
         body=closed,
         expected_version=None,
     )
-    await queue.runtime.gate.execute([command])
+    await runtime_of(queue).gate.execute([command])
     with pytest.raises(Unavailable, match="settings of the ledger were changed"):
         await queue.submit("t", idempotency_key="k")
     clock.advance(CLOSED_MS / 1000 + 1)
     assert (await submit_patiently(queue, "k")).created
-    (late,) = await queue.runtime.gate.execute([replace(command, body=b"{}", expected_version=2)])
+    (late,) = await runtime_of(queue).gate.execute([replace(command, body=b"{}", expected_version=2)])
     assert getattr(late, "reason", None) is Reason.STALE, "whoever closed them changes nothing now"
 
 
@@ -261,14 +265,14 @@ async def test_submissions_race_with_changes(open_ledger: Any) -> None:
         made = 0
         for n in range(6):
             change = await change_settings(
-                operator.runtime.gate, {"key_owner": ("user", "tenant")[n % 2]}, actor="client:a"
+                runtime_of(operator).gate, {"key_owner": ("user", "tenant")[n % 2]}, actor="client:a"
             )
             made += change.is_possible
             await asyncio.sleep(0.05)
         return made
 
     await asyncio.gather(*(submit(n) for n in range(64)), change())
-    page = await operator.runtime.gate.scan(ListFacts(tenant="default", kind=Kind.RECORD, limit=1000))
+    page = await runtime_of(operator).gate.scan(ListFacts(tenant="default", kind=Kind.RECORD, limit=1000))
     records = [fact for fact in page.items if isinstance(fact, Record)]
     tenants = [one for one in records if one.id == record_id("default", one.scope, one.key, "")]
     for shared in tenants:
@@ -318,9 +322,9 @@ async def test_a_process_that_was_told_otherwise_accepts_nothing_after_a_change(
             await told.submit("t", idempotency_key="k")
         await asyncio.sleep(0.02)
     with pytest.raises(StoreRefused, match="key_owner is tenant here"):
-        await told.runtime.reload_settings()
+        await runtime_of(told).reload_settings()
     with pytest.raises(StoreRefused, match="key_owner is tenant here"):
-        await told.runtime.check_ready()
+        await runtime_of(told).check_ready()
     assert await operator.jobs() == []
 
 
@@ -373,7 +377,7 @@ async def test_a_ledger_without_settings_keeps_the_owner_of_its_live_keys(
         return
     queue = await open_used(url, clock, [owner, owner], **options)
     try:
-        assert queue.runtime.settings.owns_keys == (owner == "user")
+        assert runtime_of(queue).settings.owns_keys == (owner == "user")
         assert (await queue.submit("t", idempotency_key="k1")).job_id == "job-1"
     finally:
         await queue.aclose()
@@ -399,26 +403,26 @@ async def test_of_two_processes_that_say_otherwise_the_later_one_is_refused(open
 
 async def test_a_change_that_was_begun_long_ago_is_not_made(queue: onejob.Ledger, clock: FakeClock) -> None:
     """Its process slept: what it computed from the time of reading no longer holds."""
-    stored = await load_settings(queue.runtime.gate)
+    stored = await load_settings(runtime_of(queue).gate)
     assert stored is not None
     clock.advance(CLOSED_MS / 1000 + 1)
-    assert await _try_change(queue.runtime.gate, stored, {"committed_ttl_ms": 1000}, actor="client:admin") is None
-    await queue.runtime.reload_settings()
-    assert queue.runtime.settings.committed_ttl_ms is None
+    assert await _try_change(runtime_of(queue).gate, stored, {"committed_ttl_ms": 1000}, actor="client:admin") is None
+    await runtime_of(queue).reload_settings()
+    assert runtime_of(queue).settings.committed_ttl_ms is None
 
 
 async def test_what_is_already_so_is_no_change(queue: onejob.Ledger) -> None:
     await set_settings(queue, window_ms=7_200_000)
-    before = queue.runtime.settings_body
+    before = runtime_of(queue).settings_body
     change = await set_settings(queue, window_ms=7_200_000)
     assert change.before == change.after
-    assert queue.runtime.settings_body == before, "commands that are on their way stay valid"
+    assert runtime_of(queue).settings_body == before, "commands that are on their way stay valid"
 
 
 async def test_the_ledger_tells_who_changed_its_settings(queue: onejob.Ledger) -> None:
     for hours in range(1, CHANGES_MAX + 3):
-        await change_settings(queue.runtime.gate, {"window_ms": hours * 3_600_000}, actor=f"user:{hours}")
-    noted = await list_changes(queue.runtime.gate)
+        await change_settings(runtime_of(queue).gate, {"window_ms": hours * 3_600_000}, actor=f"user:{hours}")
+    noted = await list_changes(runtime_of(queue).gate)
     assert len(noted) == CHANGES_MAX
     assert (noted[-1].actor, noted[-1].settings) == (f"user:{CHANGES_MAX + 2}", f"window = {CHANGES_MAX + 2}h")
     assert noted[-1].version == noted[0].version + CHANGES_MAX - 1
@@ -438,13 +442,13 @@ async def test_what_holds_in_a_used_ledger_is_not_changed_by_a_process_that_open
     silent = await open_ledger()
     await silent.submit("t", idempotency_key="k")
     await silent.submit("t", idempotency_key="short", idempotency_ttl=timedelta(seconds=1))
-    before = silent.runtime.settings
+    before = runtime_of(silent).settings
     with pytest.raises(
         StoreRefused, match=r"window is 1s here, and .* in the ledger .* `onejob settings set window=1s`"
     ):
         await open_ledger(window=timedelta(seconds=1))
     same = await open_ledger(key_owner="tenant")  # it is so already, whoever has said it
-    assert same.runtime.settings == before
+    assert runtime_of(same).settings == before
 
 
 async def test_an_outage_while_a_ledger_is_opened_is_an_outage(
@@ -452,7 +456,7 @@ async def test_an_outage_while_a_ledger_is_opened_is_an_outage(
 ) -> None:
     """A service that is refused stops; one that meets an outage is started again."""
     silent = await open_ledger()
-    scan = silent.runtime.gate.scan
+    scan = runtime_of(silent).gate.scan
     failures: list[Exception] = [Unavailable("the store is away"), Unavailable("it still is")]
 
     async def fail_twice(query: Any) -> Any:
@@ -460,13 +464,13 @@ async def test_an_outage_while_a_ledger_is_opened_is_an_outage(
             raise failures.pop()
         return await scan(query)
 
-    monkeypatch.setattr(silent.runtime.gate, "scan", fail_twice)
+    monkeypatch.setattr(runtime_of(silent).gate, "scan", fail_twice)
     said = {"window_ms": 3_600_000}
     for _ in range(2):
         with pytest.raises(Unavailable) as raised:
-            await open_settings(silent.runtime.gate, said)
+            await open_settings(runtime_of(silent).gate, said)
         assert not isinstance(raised.value, StoreRefused)
-    assert (await open_settings(silent.runtime.gate, said)).settings.window_ms == 3_600_000
+    assert (await open_settings(runtime_of(silent).gate, said)).settings.window_ms == 3_600_000
 
 
 async def test_a_gate_that_may_not_look_takes_a_ledger_for_used(
@@ -475,9 +479,9 @@ async def test_a_gate_that_may_not_look_takes_a_ledger_for_used(
     async def refuse(query: Any) -> Any:
         raise TenantRefused("this gate key is for tenants a, b")
 
-    monkeypatch.setattr(queue.runtime.gate, "scan", refuse)
+    monkeypatch.setattr(runtime_of(queue).gate, "scan", refuse)
     with pytest.raises(StoreRefused, match="window is 1h here"):
-        await open_settings(queue.runtime.gate, {"window_ms": 3_600_000})
+        await open_settings(runtime_of(queue).gate, {"window_ms": 3_600_000})
 
 
 async def test_a_change_whose_answer_was_lost_and_that_comes_too_late_again_is_known(
@@ -497,9 +501,9 @@ async def test_a_change_whose_answer_was_lost_and_that_comes_too_late_again_is_k
 
     try_set_policy = policies.try_set_policy
     monkeypatch.setattr(ledger_settings, "try_set_policy", lose_the_first_answer)
-    change = await change_settings(queue.runtime.gate, {"window_ms": 7_200_000}, actor="client:admin")
+    change = await change_settings(runtime_of(queue).gate, {"window_ms": 7_200_000}, actor="client:admin")
     assert change.after.window_ms == 7_200_000
-    assert [noted.actor for noted in await list_changes(queue.runtime.gate)] == ["client:admin"]
+    assert [noted.actor for noted in await list_changes(runtime_of(queue).gate)] == ["client:admin"]
 
 
 async def test_a_change_that_nobody_could_note_names_its_actor(
@@ -510,8 +514,8 @@ async def test_a_change_that_nobody_could_note_names_its_actor(
 
     monkeypatch.setattr(ledger_settings, "_note_change", die)
     with pytest.raises(asyncio.CancelledError):
-        await change_settings(queue.runtime.gate, {"window_ms": 7_200_000}, actor="user:ann")
-    (noted,) = await list_changes(queue.runtime.gate)
+        await change_settings(runtime_of(queue).gate, {"window_ms": 7_200_000}, actor="user:ann")
+    (noted,) = await list_changes(runtime_of(queue).gate)
     assert (noted.actor, noted.settings) == ("user:ann", "window = 2h")
 
 
@@ -525,15 +529,15 @@ async def test_a_key_that_is_stored_for_a_user_is_the_users(queue: onejob.Ledger
 async def test_a_reservation_whose_answer_was_lost_is_held_after_the_settings_changed(
     queue: onejob.Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute = queue.runtime.gate.execute_one
+    execute = runtime_of(queue).gate.execute_one
 
     async def lose_the_answer(command: Any, **options: Any) -> Any:
         await execute(command, **options)
         return Unknown("the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(queue.runtime.gate, "execute_one", lose_the_answer)
+        patch.setattr(runtime_of(queue).gate, "execute_one", lose_the_answer)
         with pytest.raises(Unknown):
             await queue.check_or_reserve("t", idempotency_key="k", job=False)
-    await change_settings(queue.runtime.gate, {"window_ms": 7_200_000}, actor="client:admin")
+    await change_settings(runtime_of(queue).gate, {"window_ms": 7_200_000}, actor="client:admin")
     assert isinstance(await queue.check_or_reserve("t", idempotency_key="k", job=False), onejob.HeldKey)

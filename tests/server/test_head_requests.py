@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import onejob
 from onejob.http.app import HttpApp
+from onejob.ledger.base import runtime_of
 from tests.support.app_server import serve_app
 from tests.support.raw_http import Server, receive_all, run_server
 
@@ -55,7 +56,7 @@ async def test_every_get_path_answers_head(queue: onejob.Ledger) -> None:
                 )
             ), path
             assert ("content-length" in head.headers) == ("content-length" in got.headers)
-        assert not queue.job_watcher.watcher_count, "a HEAD request starts no stream"
+        assert not runtime_of(queue).job_watcher.watcher_count, "a HEAD request starts no stream"
 
 
 def test_a_head_response_has_no_body_and_the_connection_goes_on(server: Server) -> None:

@@ -12,6 +12,7 @@ from onejob.core.states import Delivery
 from onejob.errors import IdempotencyConflict, SubmissionRefused
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from onejob.runtime.workers import WorkerInfo, announce_worker
 
 MINUTES = 180
@@ -39,9 +40,9 @@ async def fill_store(url: str, *, minutes: int = MINUTES, seed: int = 7) -> None
         for minute in range(minutes):
             await _work_a_minute(ledger, clock, dice, minute)
             clock.advance(max(0.0, minute * 60 + 60 - _elapsed(clock, minutes)))
-            await ledger.runtime.activity.report()
+            await runtime_of(ledger).activity.report()
         await _leave_unfinished(ledger, clock)
-        await ledger.runtime.activity.report()
+        await runtime_of(ledger).activity.report()
 
 
 async def announce_workers(url: str) -> None:
@@ -57,7 +58,7 @@ async def announce_workers(url: str) -> None:
             info = WorkerInfo(
                 f"{host}-{name}", name, host, 4000 + running, "0.1.0", types, 8, running, ended, now - 7_000_000, None
             )
-            await announce_worker(ledger.runtime.gate, info)
+            await announce_worker(runtime_of(ledger).gate, info)
 
 
 def _elapsed(clock: FakeClock, minutes: int) -> float:

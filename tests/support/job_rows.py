@@ -3,8 +3,8 @@
 import onejob
 from onejob.core.facts import Job
 from onejob.core.identity import parse_job_id
-from onejob.ledger.base import load_visible_job
+from onejob.ledger.base import load_visible_job, runtime_of
 
 
 async def load_job_row(ledger: onejob.Ledger, job_id: str) -> Job:
-    return await load_visible_job(ledger.runtime.gate, ledger.caller, parse_job_id(job_id))
+    return await load_visible_job(runtime_of(ledger).gate, ledger.caller, parse_job_id(job_id))

@@ -19,6 +19,7 @@ from onejob.errors import (
     SubmissionRefused,
 )
 from onejob.ledger.parse import Submission
+from onejob.ledger.service import ServiceLedger
 from onejob.transaction import InTransaction
 from tests.transaction.conftest import OpenDoor
 from tests.transaction.doors import AsyncSessionDoor, Door, PsycopgDoor, RollBack, SessionDoor, transaction
@@ -129,10 +130,10 @@ async def test_a_held_key_is_settled_with_the_callers_commit(door: Door, db: Any
 
 async def test_a_key_that_another_holder_has_is_not_settled(door: Door, db: Any, queue: onejob.Ledger) -> None:
     reserve = {"type": "r", "scope": "pay", "key": "one", "fingerprint": b"f", "ttl_ms": 60_000}
-    held = await queue.reserve_prepared(**reserve, lease_ms=60_000)  # type: ignore[arg-type]  # of several types
+    held = await ServiceLedger.of(queue).reserve_prepared(**reserve, lease_ms=60_000)  # type: ignore[arg-type]  # of several types
     assert not isinstance(held, Replayed)
     await db.execute("UPDATE record SET lease_until = 1")
-    await queue.reserve_prepared(**reserve, lease_ms=60_000)  # type: ignore[arg-type]  # of several types
+    await ServiceLedger.of(queue).reserve_prepared(**reserve, lease_ms=60_000)  # type: ignore[arg-type]  # of several types
     with pytest.raises(LeaseLost):
         await order_and_call(door, "settle", held, b"paid")
     assert await count(db, "orders") == 0

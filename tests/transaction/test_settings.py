@@ -14,6 +14,7 @@ from onejob.core.identity import record_id
 from onejob.core.ledger_settings import SETTINGS_POLICY_ID, decode_settings
 from onejob.engines.postgres import PostgresEngine
 from onejob.errors import Unavailable
+from onejob.ledger.base import runtime_of
 from onejob.runtime import settings as ledger_settings
 from onejob.runtime.settings import change_settings
 from onejob.transaction import InTransaction
@@ -73,14 +74,14 @@ async def test_a_change_waits_for_an_open_transaction(
     transaction = db.transaction()
     await transaction.start()
     made = await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
-    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    change = asyncio.create_task(change_settings(runtime_of(queue).gate, {"key_owner": "user"}, actor="client:admin"))
     await asyncio.sleep(0.3)
     assert not change.done()
     await transaction.commit()
     done = await change
     assert not done.is_possible, "the key that it waited for is live"
     assert done.live.count == 1
-    await queue.runtime.reload_settings()
+    await runtime_of(queue).reload_settings()
     assert (await queue.submit("t", idempotency_key="k")).job_id == made.job_id
 
 
@@ -119,7 +120,7 @@ async def test_a_transaction_that_begins_while_the_doors_are_closed_makes_nothin
 
     count_live_keys = ledger_settings._count_live_keys
     monkeypatch.setattr(ledger_settings, "_count_live_keys", count_slowly)
-    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    change = asyncio.create_task(change_settings(runtime_of(queue).gate, {"key_owner": "user"}, actor="client:admin"))
     await is_counting.wait()
     in_transaction = InTransaction(user="ann", actor=onejob.Actor.user("ann"))
     async with db.transaction():
@@ -130,7 +131,7 @@ async def test_a_transaction_that_begins_while_the_doors_are_closed_makes_nothin
     assert (await change).is_possible
     async with db.transaction():
         made = await in_transaction.asyncpg(db).submit("t", idempotency_key="k")
-    await queue.runtime.reload_settings()
+    await runtime_of(queue).reload_settings()
     ann = queue.acting_as(tenant="default", user="ann", actor=onejob.Actor.user("ann"))
     assert (await ann.submit("t", idempotency_key="k")).job_id == made.job_id
 
@@ -146,7 +147,7 @@ async def test_a_change_waits_for_a_transaction_that_settles_a_key_without_a_job
     await transaction.start()
     await in_transaction.asyncpg(db).settle(held, b"done")
     await db.execute("SELECT pg_sleep(2.1)")
-    change = asyncio.create_task(change_settings(queue.runtime.gate, {"key_owner": "user"}, actor="client:admin"))
+    change = asyncio.create_task(change_settings(runtime_of(queue).gate, {"key_owner": "user"}, actor="client:admin"))
     await asyncio.sleep(0.5)
     assert not change.done()
     await transaction.commit()

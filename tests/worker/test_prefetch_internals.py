@@ -8,6 +8,7 @@ import pytest
 
 import onejob
 from onejob.core.facts import Job
+from onejob.ledger.base import runtime_of
 from onejob.runtime.claims import ClaimRequest
 from onejob.worker.prefetch import PREFETCH_AGE_SECONDS_MAX, PREFETCH_MAX, Prefetcher
 
@@ -27,7 +28,7 @@ async def submit_jobs(queue: onejob.Ledger, jobs: int, **options: int) -> None:
 def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
     return ClaimRequest(
         types=("t",),
-        holder=queue.runtime.ids.holder(),
+        holder=runtime_of(queue).ids.holder(),
         limit=limit,
         lease_ms=60_000,
         start=True,
@@ -36,7 +37,7 @@ def claim_request(queue: onejob.Ledger, limit: int) -> ClaimRequest:
 
 
 async def prefetched(queue: onejob.Ledger, limit: int) -> Prefetcher:
-    prefetcher = Prefetcher(queue.runtime.claims)
+    prefetcher = Prefetcher(runtime_of(queue).claims)
     prefetcher.take(limit)
     await prefetcher.fetch(claim_request(queue, limit))
     return prefetcher
@@ -99,7 +100,7 @@ async def test_a_refused_job_can_be_claimed_later(queue: onejob.Ledger) -> None:
 
 async def test_a_slow_worker_prefetches_no_more_than_it_runs(queue: onejob.Ledger) -> None:
     await submit_jobs(queue, MANY)
-    prefetcher = Prefetcher(queue.runtime.claims)
+    prefetcher = Prefetcher(runtime_of(queue).claims)
     for _ in range(3):
         assert prefetcher.take(2) == []  # the candidates are too old
         await prefetcher.fetch(claim_request(queue, 2))

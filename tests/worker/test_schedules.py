@@ -11,6 +11,8 @@ from onejob import App, Delivery, JobState
 from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.errors import Invalid, NotFound
+from onejob.ledger.base import runtime_of
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime.callers import Caller
 from onejob.settings import IdempotencyConfig
 from onejob.worker.scheduler import Scheduler
@@ -106,7 +108,7 @@ async def test_a_caller_that_sees_only_its_own_keys_looks_up_and_forgets_no_tick
     await scheduler.submit_due_ticks()
     (job,) = await users[0].jobs()
     assert job.key is not None
-    eve = users[0].for_caller(Caller(user="eve", actor="user:eve", oversees=False))
+    eve = ServiceLedger.of(users[0]).for_caller(Caller(user="eve", actor="user:eve", oversees=False))
     for verb in (eve.explain, eve.forget):
         with pytest.raises(NotFound):
             await verb(job.key, scope="schedule")
@@ -345,4 +347,4 @@ async def test_a_tick_whose_key_has_another_input_is_reported(
         await scheduler.submit_due_ticks()
     assert len(await queue.jobs()) == 1
     assert [line.levelname for line in caplog.records if "no job was made" in line.message] == ["WARNING"]
-    assert queue.runtime.attempt_stats.schedule_conflicts == 1
+    assert runtime_of(queue).attempt_stats.schedule_conflicts == 1

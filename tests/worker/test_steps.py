@@ -13,6 +13,7 @@ from onejob.core.facts import Kind
 from onejob.core.memo import MEMO_RESULT_BYTES_MAX, BeginStep, FinishStep
 from onejob.engine import ListFacts
 from onejob.errors import Unavailable, Unknown
+from onejob.ledger.base import runtime_of
 
 from .test_store_failures_internals import FaultyLedger, errors_for
 from .test_worker import run_job, wait_for_end
@@ -209,4 +210,4 @@ async def test_a_purged_tenant_leaves_no_memo(queue: onejob.Ledger) -> None:
     for name in ("a", "b"):
         await queue.finish_step(await queue.begin_step(attempt, name), "secret")
     await queue.purge()
-    assert (await queue.runtime.gate.scan(ListFacts(tenant="default", kind=Kind.MEMO))).items == []
+    assert (await runtime_of(queue).gate.scan(ListFacts(tenant="default", kind=Kind.MEMO))).items == []

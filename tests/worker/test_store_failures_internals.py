@@ -15,6 +15,7 @@ from onejob.core.replies import AnyReply
 from onejob.core.work import Claim, Extend, Finish, Release
 from onejob.engine import Engine, OnTimeout
 from onejob.engines.memory import MemoryEngine
+from onejob.ledger.base import runtime_of
 from onejob.testing import FaultyEngine, open_ledger
 from tests.support.job_rows import load_job_row
 
@@ -57,7 +58,7 @@ class FaultyLedger:
         self.queue = queue
         self.before: ErrorFor = lambda _: None
         self.after: ErrorFor = lambda _: None
-        engine: Any = queue.runtime.gate._batcher._engine
+        engine: Any = runtime_of(queue).gate._batcher._engine
         execute = engine.execute
 
         async def execute_with_faults(commands: Sequence[Command[Any]], /, **options: Any) -> Sequence[AnyReply]:

@@ -32,6 +32,7 @@ from onejob.core.timestamps import to_ms, to_utc
 from onejob.engine import PAGE_MAX, ListFacts
 from onejob.errors import StoreRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import checked_lookup_scope
 from onejob.runtime.callers import Caller, key_record_id
 from onejob.runtime.present import to_exception
@@ -102,7 +103,9 @@ async def export_keys(ledger: Ledger, *, scope: str | None = None) -> AsyncItera
     """All live keys of the ledger's tenant, page by page. Keys that are stored meanwhile may be missing."""
     tenant, after = ledger.caller.tenant, b""
     while True:
-        page = await ledger.runtime.gate.scan(ListFacts(tenant=tenant, kind=Kind.RECORD, after=after, limit=PAGE_MAX))
+        page = await runtime_of(ledger).gate.scan(
+            ListFacts(tenant=tenant, kind=Kind.RECORD, after=after, limit=PAGE_MAX)
+        )
         now = await _read_time(ledger)
         for record in page.items:
             assert isinstance(record, Record)
@@ -194,7 +197,7 @@ async def _import_chunk(
     ledger: Ledger, chunk: list[tuple[int, KeyLine | Invalid]], options: ImportOptions
 ) -> list[LineResult]:
     now = await _read_time(ledger)
-    entries = [_to_entry(number, line, options, ledger.runtime.bind, now) for number, line in chunk]
+    entries = [_to_entry(number, line, options, runtime_of(ledger).bind, now) for number, line in chunk]
     commands = [entry.command for entry in entries if entry.command is not None]
     lookups = [LookUpKey(tenant=command.tenant, record_id=command.record_id) for command in commands]
     before = await _execute(ledger, lookups)
@@ -204,8 +207,8 @@ async def _import_chunk(
         if isinstance(reply, Found) and is_known(reply.record, reply.at)
     }
     await _announce(ledger, commands)
-    limited = [ledger.runtime.key_limit.apply(command) for command in commands]
-    retention_ms = ledger.runtime.retention_ms
+    limited = [runtime_of(ledger).key_limit.apply(command) for command in commands]
+    retention_ms = runtime_of(ledger).retention_ms
     replies = iter(await _execute(ledger, [replace(command, retention_ms=retention_ms) for command in limited]))
     for entry in entries:
         if entry.command is not None:
@@ -230,7 +233,7 @@ async def _announce(ledger: Ledger, commands: list[StoreKey]) -> None:
         if command.scope == GLOBAL_SCOPE and not command.fingerprint:
             longest[command.tenant] = max(command.ttl_ms, longest.get(command.tenant, 0))
     for tenant, ttl_ms in longest.items():
-        await ledger.runtime.external_keys.announce(tenant, ttl_ms=ttl_ms)
+        await runtime_of(ledger).external_keys.announce(tenant, ttl_ms=ttl_ms)
 
 
 async def _execute(ledger: Ledger, commands: Sequence[StoreKey | LookUpKey]) -> list[AnyReply]:
@@ -239,7 +242,7 @@ async def _execute(ledger: Ledger, commands: Sequence[StoreKey | LookUpKey]) -> 
         return []
     for attempt in range(_ATTEMPTS_MAX):
         try:
-            return list(await ledger.runtime.gate.execute(commands))
+            return list(await runtime_of(ledger).gate.execute(commands))
         except StoreRefused:
             raise
         except (Unavailable, Unknown):

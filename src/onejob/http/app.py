@@ -14,6 +14,8 @@ from onejob.core.credentials import Permission, has_permission, roles_with
 from onejob.errors import OnejobError, SubmissionInProgress
 from onejob.ids import Ids, SystemIds
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
+from onejob.ledger.service import ServiceLedger
 from onejob.logs import redacted_traceback
 from onejob.runtime.callers import Caller
 from onejob.runtime.rate_limit import RateLimiter
@@ -104,13 +106,13 @@ class HttpApp:
         rate_limiter: RateLimiter | None = None,  # None: as the config says, for this process
         started_at: float | None = None,  # on the monotonic clock: when the service started
     ) -> None:
-        self._ledger = ledger
+        self._ledger = ledger = ServiceLedger.of(ledger)
         self._ledger_for = lru_cache(CACHED_LEDGERS_MAX)(ledger.for_caller)
         self._anonymous_ledger = ledger.for_caller(ANONYMOUS.caller)
         self._config = config or ServiceConfig()
         self._authenticate = authenticate or _build_authenticate(ledger, self._config)
         self._origins = checked_origins(self._config.cors_origins)
-        self._tracing = ledger.runtime.tracing
+        self._tracing = runtime_of(ledger).tracing
         self._observe = observe
         self._observe_failed_only = observe_failed_only
         self._monotonic = SystemClock().monotonic
@@ -232,7 +234,7 @@ class HttpApp:
 
     def collect_stats(self, tenants: Iterable[str]) -> StatsSnapshot:
         """The counters of this process."""
-        runtime = self._ledger.runtime
+        runtime = runtime_of(self._ledger)
         by_tenant = {tenant: runtime.tenant_counts(tenant) for tenant in tenants}
         return StatsSnapshot(self._metrics.families(), process_out(runtime.stats()), by_tenant)
 
@@ -248,7 +250,7 @@ class HttpApp:
                 answer = problem("BAD_REQUEST", str(error))._replace(status=408)  # as a slow head
             case UnsupportedBody():
                 answer = problem("UNSUPPORTED_MEDIA_TYPE", str(error))
-            case SubmissionInProgress() if self._ledger.waiters.is_shutting_down:
+            case SubmissionInProgress() if runtime_of(self._ledger).waiters.is_shutting_down:
                 # Another process can wait for the holder of the key, so the client need not.
                 soon = SubmissionInProgress(key=error.key, job_id=error.job_id, retry_after=STORE_RETRY_AFTER_SECONDS)
                 answer = to_public_problem(soon, mismatch_status=self._config.mismatch_status)
@@ -285,9 +287,9 @@ def _build_authenticate(ledger: Ledger, config: ServiceConfig) -> Authenticate:
     return Authenticator(ledger, config) if config.auth else loopback_authenticator(config)
 
 
-def _submitting_ledger(ledger: Ledger, rate_limiter: RateLimiter | None, caller: Caller) -> Ledger:
+def _submitting_ledger(ledger: ServiceLedger, rate_limiter: RateLimiter | None, caller: Caller) -> ServiceLedger:
     own = ledger.for_caller(caller)
-    return own if rate_limiter is None else RateLimitedLedger(own.runtime, own.caller, rate_limiter)
+    return own if rate_limiter is None else RateLimitedLedger(runtime_of(own), own.caller, rate_limiter)
 
 
 def _build_rate_limiter(config: ServiceConfig, monotonic: Callable[[], float]) -> RateLimiter | None:

@@ -27,6 +27,8 @@ from onejob.core.identity import Actor, api_key_user, checked_name, checked_toke
 from onejob.errors import Reason, SubmissionRefused, Unavailable, Unknown
 from onejob.ledger import Ledger
 from onejob.ledger.api_keys import ApiKeys, VerifiedKey
+from onejob.ledger.base import runtime_of
+from onejob.ledger.service import ServiceLedger
 from onejob.ledger.sessions import Sessions
 from onejob.runtime.callers import Caller
 from onejob.runtime.rate_limit import RateLimiter
@@ -69,8 +71,8 @@ class Authenticator:
         self._keys = ApiKeys(ledger)
         self.sessions = Sessions(ledger)
         self._jwt_verifier = JwtVerifier(config.jwt) if config.jwt is not None else None
-        self._bind = ledger.runtime.bind
-        self._read_now = ledger.runtime.gate.read_now
+        self._bind = runtime_of(ledger).bind
+        self._read_now = runtime_of(ledger).gate.read_now
         self._failed_logins = FailedLogins(config, SystemClock().monotonic)
         self._once_valid: set[bytes] = set()  # digests of credentials that were, and may be no longer
         self._cache: dict[bytes, CachedCredential] = {}  # by a digest of the header: no secret stays in memory
@@ -234,7 +236,7 @@ class OptimisticAuth:
 
     def __init__(self, authenticator: Authenticator, ledger: Ledger) -> None:
         self._authenticator = authenticator
-        self._ledger_for = lru_cache(CACHED_CREDENTIALS_MAX)(ledger.for_caller)
+        self._ledger_for = lru_cache(CACHED_CREDENTIALS_MAX)(ServiceLedger.of(ledger).for_caller)
 
     async def respond_fast(self, route: Route, request: Request) -> Response | None:
         """The response, or None: then the request is to be answered in the plain way."""

@@ -35,6 +35,7 @@ from onejob.engines.gate import Gate
 from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.resources.jobs import JobView
 from onejob.runtime.claims import ClaimedJob
 from onejob.runtime.present import to_job_view
@@ -81,10 +82,10 @@ class CallbackOut(ResponseBody, frozen=True, rename="camel"):
 async def callback_delivery(ledger: Ledger, config: ServiceConfig) -> AsyncIterator[None]:
     """Deliver callbacks inside this context."""
     sender = CallbackSender(
-        ledger.runtime.gate,
-        ledger.runtime.ids,
+        runtime_of(ledger).gate,
+        runtime_of(ledger).ids,
         allow_private=config.callbacks == "any",
-        retention_ms=ledger.runtime.retention_ms,
+        retention_ms=runtime_of(ledger).retention_ms,
     )
     task = asyncio.create_task(sender.run())
     try:

@@ -26,6 +26,7 @@ from onejob.core.states import JobState
 from onejob.engine import BATCH_MAX
 from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.runtime import Stats
 from onejob.runtime.attempt_stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats
 from onejob.runtime.counts import CountsSnapshot, TypeCounts
@@ -150,7 +151,7 @@ class Metrics(Collector):
         yield from _gate_metrics(stats)
         yield from _queue_metrics(stats.queues)
         yield from _maintenance_metrics(stats)
-        yield from _attempt_metrics(self._ledger.runtime.attempt_stats)
+        yield from _attempt_metrics(runtime_of(self._ledger).attempt_stats)
         yield GaugeMetricFamily(
             "onejob_preparations", "Jobs whose preparation runs in this process", len(self._preparations)
         )

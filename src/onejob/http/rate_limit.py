@@ -13,10 +13,10 @@ from onejob.core.lookup import DryRun
 from onejob.core.replies import AnyReply, Created, DryRunReply, Refused, SequenceCommitted
 from onejob.core.submit import Submit
 from onejob.errors import OnejobError, Unknown
-from onejob.ledger import Ledger
 from onejob.ledger.base import repeated_under_new_settings
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission, build_submit_sequence
+from onejob.ledger.service import ServiceLedger
 from onejob.ledger.submissions import SUBMIT_CHUNK_SIZE
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
@@ -27,7 +27,7 @@ from onejob.runtime.receipts import HeldKey, Receipt, SequenceReceipt
 from .problems import RateLimited
 
 
-class RateLimitedLedger(Ledger):
+class RateLimitedLedger(ServiceLedger):
     """A caller's ledger whose new submissions take tokens."""
 
     def __init__(self, runtime: Runtime, caller: Caller, rate_limiter: RateLimiter) -> None:

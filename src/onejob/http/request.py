@@ -21,7 +21,7 @@ from onejob.core.fingerprint import check_strict_json as check_strict_input
 from onejob.core.large_json import Pause, do_not_pause
 from onejob.errors import OnejobError
 from onejob.idempotency_key_header import HEADER_NAME, parse_key_header
-from onejob.ledger import Ledger
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime.callers import Caller
 from onejob.server.exchange import Scope as Scope
 
@@ -142,7 +142,7 @@ class Request:
         *,
         id: str,
         credential: Credential,
-        ledger: Ledger,
+        ledger: ServiceLedger,
         path_params: Sequence[str] = (),
         limits: ServiceConfig = _DEFAULT_LIMITS,
     ) -> None:

@@ -17,6 +17,7 @@ from onejob.errors import Invalid
 from onejob.ids import SystemIds
 from onejob.ledger import Ledger, LedgerOpener
 from onejob.ledger import open as open_ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.leases import orphaned_task_count
 from onejob.logs import (
     Log,
@@ -62,7 +63,7 @@ async def serve(config: ServiceConfig, *, app: WorkApp | None = None, concurrenc
     try:
         with bind_socket(config.host, config.port) as listener:
             async with open_service_ledger(config) as ledger, running_services(ledger, config):
-                info = ledger.runtime.engine_info
+                info = runtime_of(ledger).engine_info
                 config = adopt_prescribed_rates(config, info)
                 async with leased_rate_limiter(config, info) as limiter:
                     if app is None:
@@ -185,7 +186,7 @@ async def _serve(
     """True: a second signal has ended the drain."""
 
     def release_waiters() -> None:
-        ledger.runtime.release_waiters()
+        runtime_of(ledger).release_waiters()
         if worker is not None:
             worker.stop()
 

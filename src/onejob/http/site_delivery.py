@@ -35,6 +35,7 @@ from onejob.engines.remote.messages import SITE_BODY_BYTES_MAX
 from onejob.errors import OnejobError, PartlyDone, StoreRefused, TenantRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.runtime.claims import ClaimedJob
 from onejob.runtime.service_loop import ServiceLoop
 
@@ -54,7 +55,7 @@ log = logging.getLogger("onejob.http")
 @asynccontextmanager
 async def site_delivery(ledger: Ledger, config: SitesConfig) -> AsyncIterator[None]:
     """Deliver to these sites inside this context."""
-    runtime = ledger.runtime
+    runtime = runtime_of(ledger)
     senders = [
         SiteSender(name, site, runtime.gate, runtime.ids, retention_ms=runtime.retention_ms)
         for name, site in config.ledgers.items()

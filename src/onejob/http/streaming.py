@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, MutableMapping
 from typing import Any, TypeVar
 
+from onejob.ledger.base import runtime_of
+
 from .request import AuthorizationCheck, Receive, Request, Send
 
 CHUNK_SECONDS_MAX = 30.0  # within which the client must have read a piece
@@ -16,7 +18,7 @@ async def wait_unless_disconnected(request: Request, work: Coroutine[Any, Any, T
     working = asyncio.create_task(work)
     others = [
         asyncio.create_task(request.wait_for_disconnect()),
-        asyncio.create_task(request.ledger.waiters.wait_for_shutdown()),
+        asyncio.create_task(runtime_of(request.ledger).waiters.wait_for_shutdown()),
     ]
     try:
         await asyncio.wait((working, *others), return_when=asyncio.FIRST_COMPLETED)

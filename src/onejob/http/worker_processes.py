@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from onejob.errors import OnejobError
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
+from onejob.ledger.base import runtime_of
 from onejob.logs import Log, log_loop_exception, open_stderr_log, redacted_traceback
 from onejob.runtime.rate_limit import RateLimiter
 from onejob.server.listener import address_of
@@ -79,8 +80,8 @@ async def _serve_as_worker() -> None:
     asyncio.get_running_loop().set_exception_handler(log_loop_exception)
     try:
         async with open_service_ledger(config, sweep=False) as ledger:
-            ledger.runtime.start_maintenance(process_index=start.number - 1, process_count=start.workers)
-            info = ledger.runtime.engine_info
+            runtime_of(ledger).start_maintenance(process_index=start.number - 1, process_count=start.workers)
+            info = runtime_of(ledger).engine_info
             leased = leased_rate_limiter(config, info)
             config = adopt_prescribed_rates(share_of_rates(config, start), info)
             async with running_services(ledger, config), leased as limiter:
@@ -121,7 +122,7 @@ async def _serve_beside_others(
 
     def release_waiters() -> None:
         link.note_draining()
-        ledger.runtime.release_waiters()
+        runtime_of(ledger).release_waiters()
 
     own = listeners.pop((start.number - 1) % len(listeners))
     server = build_server(config, app, log, release_waiters, spares=listeners)

@@ -19,8 +19,6 @@ from onejob.runtime import Runtime, Stats
 from onejob.runtime.callers import Caller
 from onejob.runtime.key_limit import checked_live_keys_max
 from onejob.runtime.settings import Said
-from onejob.runtime.wakeups import Waiters
-from onejob.runtime.watch import JobWatcher
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations
@@ -46,24 +44,12 @@ class Ledger(
     def acting_as(self, *, tenant: str, user: str, actor: Actor) -> "Ledger":
         """The same ledger for another caller. Closing the one that was opened closes both."""
         names = checked_name("tenant", tenant), checked_name("user", user)
-        return self.for_caller(Caller(*names, str(actor)))
-
-    def for_caller(self, caller: Caller) -> "Ledger":
+        caller = Caller(*names, str(actor))
         return self if self._runtime.bind(caller) == self.caller else Ledger(self._runtime, caller)
 
     @property
     def durability(self) -> Durability:
         return self._gate.info.durability
-
-    @property
-    def job_watcher(self) -> JobWatcher:
-        """Keeps watched jobs up to date; all ledgers of the process share it."""
-        return self._runtime.job_watcher
-
-    @property
-    def waiters(self) -> Waiters:
-        """The bounded places for callers that wait for jobs; all ledgers of the process share them."""
-        return self._runtime.waiters
 
     def cache_stats(self) -> CacheStats:
         return self._gate.stats()

@@ -14,6 +14,7 @@ from onejob.core.identity import policy_id
 from onejob.core.replies import Missing, PolicyFound
 from onejob.core.timestamps import to_duration_ms, to_utc
 from onejob.errors import Invalid
+from onejob.ledger.base import runtime_of
 from onejob.runtime.credentials import CredentialKind, CredentialStore, decode_credential
 from onejob.runtime.present import to_exception
 
@@ -66,7 +67,7 @@ class ApiKeys:
     """The API keys of the ledger's tenant. The audit log names the ledger's actor for every change."""
 
     def __init__(self, ledger: Ledger) -> None:
-        runtime, caller = ledger.runtime, ledger.caller
+        runtime, caller = runtime_of(ledger), ledger.caller
         self._gate = runtime.gate
         self._ids = runtime.ids
         self._tenant = caller.tenant

@@ -47,11 +47,6 @@ class LedgerBase:
         self._bound_caller = caller
 
     @property
-    def runtime(self) -> Runtime:
-        """The parts that all callers of this ledger share, for servers and workers."""
-        return self._runtime
-
-    @property
     def _caller(self) -> Caller:
         """The caller under the settings that the ledger has now. Read it once for each command."""
         caller = self._bound_caller
@@ -81,6 +76,11 @@ class LedgerBase:
     async def _execute(self, command: Command[Any]) -> AnyReply:
         (reply,) = await self._gate.execute((command,))
         return reply
+
+
+def runtime_of(ledger: LedgerBase) -> Runtime:
+    """What all callers of a ledger share, for the servers, workers and commands that are built around one."""
+    return ledger._runtime  # noqa: SLF001 - the one way to it
 
 
 async def load_visible_job(engine: Engine, caller: Caller, job_id: bytes) -> Job:

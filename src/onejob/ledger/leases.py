@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from onejob.backoff import Backoff
 from onejob.core.states import ENDED_STATES
 from onejob.errors import LeaseExpired, LeaseLost, NotFound, OnejobError, Unknown
+from onejob.ledger.base import runtime_of
 from onejob.runtime import Runtime
 from onejob.runtime.receipts import HeldKey, Receipt, build_held_key
 
@@ -60,7 +61,7 @@ class LeaseRenewal:
 
     @property
     def runtime(self) -> Runtime:
-        return self._ledger.runtime
+        return runtime_of(self._ledger)
 
     @property
     def lease_until(self) -> datetime:

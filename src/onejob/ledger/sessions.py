@@ -18,6 +18,7 @@ from onejob.core.credentials import DropPolicy, Role
 from onejob.core.facts import Policy
 from onejob.core.identity import decode_base64url, encode_base64url, policy_id
 from onejob.errors import Unavailable
+from onejob.ledger.base import runtime_of
 from onejob.runtime.callers import Caller
 from onejob.runtime.policies import change_policy, decode_body, load_policy, try_set_policy
 
@@ -56,8 +57,8 @@ class NewSession(NamedTuple):
 
 class Sessions:
     def __init__(self, ledger: Ledger) -> None:
-        self._gate = ledger.runtime.gate
-        self._ids = ledger.runtime.ids
+        self._gate = runtime_of(ledger).gate
+        self._ids = runtime_of(ledger).ids
 
     async def create(
         self, caller: Caller, *, name: str, roles: frozenset[Role], api_key: str = "", valid_until: int = 0

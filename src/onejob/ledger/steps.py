@@ -114,11 +114,7 @@ class StepOperations(WorkOperations):
 
     async def finish_step(self, begun: "BegunStep", result: Any = None) -> StepView:
         """Store the result of a step, which every later attempt gets instead of running it."""
-        return await self.store_step_result(begun.call, encode_step_result(result))
-
-    async def store_step_result(self, call: StepCall, result: bytes) -> StepView:
-        """`finish_step` for a caller that has only the names of the step, and JSON."""
-        return to_step_view(await self._execute_step(call.finish_command(result)))
+        return to_step_view(await self._execute_step(begun.call.finish_command(encode_step_result(result))))
 
     async def steps(self, job_id: str) -> list[StepView]:
         """The steps of a job that have begun or finished, by the time of their latest beginning."""

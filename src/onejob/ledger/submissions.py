@@ -117,23 +117,6 @@ class SubmissionOperations(LedgerBase):
                 return await self.submit_prepared(submission, precondition)
         return await require_receipt(self._gate, command, result)
 
-    def prepare(self, submission: Submission, precondition: Precondition | None = None) -> Submit:
-        """The command of a submission, checked: to be sent by `submit_prepared`, and for `replay_now`."""
-        return self._build_submit(submission, precondition)
-
-    def replay_now(self, prepared: Submit) -> Receipt | None:
-        """The receipt for a duplicate of what `prepare` returned, if it can be given at once; None: submit it.
-
-        For servers only, see `Gate.replay_now`.
-        """
-        runtime = self._runtime
-        if prepared.settings is not runtime.settings_body or (
-            runtime.tracing is not None and runtime.tracing.is_recording
-        ):
-            return None
-        reply = self._gate.replay_now(prepared)
-        return None if reply is None else build_receipt(prepared, reply)
-
     @repeated_under_new_settings
     async def _submit_traced(
         self, tracing: "Tracing", submission: Submission, precondition: Precondition | None

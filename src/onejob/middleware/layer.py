@@ -21,8 +21,10 @@ from onejob.engine import Durability
 from onejob.errors import OnejobError, StoreRefused
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.held_keys import PreparedKeyHeld
 from onejob.ledger.leases import OnLeaseLost, RenewalTimer, settle_with_retries
+from onejob.ledger.service import ServiceLedger
 
 from .problems import LayerResponse, unavailable_response
 from .request_fingerprint import RECORD_TYPE, scope_name
@@ -49,7 +51,7 @@ class IdempotencyLayer:
     """`rules` on a ledger, on one event loop."""
 
     def __init__(self, ledger: Ledger | str, rules: IdempotencyRules) -> None:
-        self._ledger = ledger if isinstance(ledger, Ledger) else None
+        self._ledger = ServiceLedger.of(ledger) if isinstance(ledger, Ledger) else None
         self._renewal_timer: RenewalTimer | None = None
         self._url = "" if isinstance(ledger, Ledger) else ledger
         self._open_lock = asyncio.Lock()
@@ -57,11 +59,11 @@ class IdempotencyLayer:
         self.rules = rules
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def ensure_open(self) -> Ledger:
+    async def ensure_open(self) -> ServiceLedger:
         if self._ledger is None:
             async with self._open_lock:
                 if self._ledger is None:
-                    self._ledger = await open_ledger(self._url)
+                    self._ledger = ServiceLedger.of(await open_ledger(self._url))
         if not self._is_checked:
             if self._ledger.durability is Durability.PROCESS:
                 refuse_second_process()
@@ -84,14 +86,14 @@ class IdempotencyLayer:
             self._ledger = None
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> ServiceLedger:
         assert self._ledger is not None
         return self._ledger
 
     @property
     def renewal_timer(self) -> RenewalTimer:
         if self._renewal_timer is None:
-            self._renewal_timer = RenewalTimer(self.ledger, self.rules.lease_ms or self.ledger.lease_ms)
+            self._renewal_timer = RenewalTimer(self.ledger, self.rules.lease_ms or runtime_of(self.ledger).lease_ms)
         return self._renewal_timer
 
     def start_task(
@@ -115,7 +117,7 @@ class IdempotencyLayer:
                 key=checked_key(key),
                 fingerprint=fingerprint,
                 ttl_ms=None if window is None else window_ms(window),
-                lease_ms=self.rules.lease_ms or ledger.lease_ms,
+                lease_ms=self.rules.lease_ms or runtime_of(ledger).lease_ms,
             )
             return reserved if isinstance(reserved, PreparedKeyHeld) else decode_replay(reserved)
         except OnejobError as error:

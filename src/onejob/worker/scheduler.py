@@ -23,6 +23,7 @@ from onejob.core.replies import AnyReply, Missing, PolicyFound, Reason
 from onejob.core.timestamps import to_utc
 from onejob.errors import IdempotencyConflict, Invalid, OnejobError, SubmissionRefused, SubmissionRejected
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import Submission
 from onejob.ledger.schedules import StoredSchedule, decode_schedule, schedule_look_up
 from onejob.runtime.present import to_exception
@@ -90,7 +91,7 @@ class Scheduler:
         """Submit what is due; returns the seconds until something may be due again."""
         tenant = self._ledger.caller.tenant
         look_ups = [schedule_look_up(tenant, state.schedule.name) for state in self._states]
-        replies = await self._ledger.runtime.gate.execute_each(look_ups)
+        replies = await runtime_of(self._ledger).gate.execute_each(look_ups)
         waits = [LOOK_SECONDS_MAX]
         for state, reply in zip(self._states, replies, strict=True):
             try:
@@ -145,7 +146,7 @@ class Scheduler:
             receipt = await self._ledger.submit_prepared(submission, precondition)
         except (IdempotencyConflict, SubmissionRejected) as error:
             # Another version of the app has submitted this tick, with another type or input.
-            self._ledger.runtime.attempt_stats.schedule_conflicts += 1
+            runtime_of(self._ledger).attempt_stats.schedule_conflicts += 1
             log.warning(
                 "schedule %s: the key for %s has another job or input, so no job was made for it: %s",
                 schedule.name,

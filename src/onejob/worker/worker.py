@@ -11,6 +11,7 @@ from onejob.core.identity import Actor, checked_name
 from onejob.core.timestamps import checked_timedelta, to_duration_ms
 from onejob.errors import Invalid, OnejobError
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.work import LEASE_DEFAULT, build_attempt, checked_lease, checked_types
 from onejob.runtime.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
 from onejob.runtime.workers import WorkerPresence
@@ -65,7 +66,7 @@ class Worker:
         self._concurrency = _checked_concurrency(concurrency)
         self._lease_ms = checked_lease(to_duration_ms("lease", lease))
         self._drain_seconds = checked_timedelta("drain", drain).total_seconds()
-        self._runtime = queue.runtime
+        self._runtime = runtime_of(queue)
         self._runs: dict[bytes, RunningAttempt] = {}  # by job id and holder
         self._busy = 0  # handlers that are still running
         self._task: asyncio.Task[Any] | None = None  # that runs `run`

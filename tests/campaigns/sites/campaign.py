@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from onejob import Job, sync
 from onejob.ids import SystemIds
+from onejob.ledger.base import runtime_of
 from onejob.manager.gate_keys import GateKeys
 from onejob.sync import SyncLedger
 from tests.support.manager_process import ManagerProcess
@@ -42,7 +43,7 @@ class SiteProcess:
         self.name = name
         self.engine = f"sqlite:///{folder / name}.db"
         with sync.open(self.engine, sweep=False) as ledger:
-            keys = GateKeys(ledger.async_ledger.runtime.gate, SystemIds(), actor="client:campaign")
+            keys = GateKeys(runtime_of(ledger.async_ledger).gate, SystemIds(), actor="client:campaign")
             self.key = ledger.run(keys.create("home", tenants=["default"], is_site=True)).text
         self._manager = ManagerProcess("--engine", self.engine)
         self._bind = self._manager.url.removeprefix("http://")

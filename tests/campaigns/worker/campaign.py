@@ -17,6 +17,7 @@ from onejob.core.facts import AttachmentKind
 from onejob.core.identity import parse_job_id
 from onejob.core.states import ENDED_STATES
 from onejob.engine import ListAttachments
+from onejob.ledger.base import runtime_of
 from tests.support.job_rows import load_job_row
 
 from . import killed_worker
@@ -164,7 +165,7 @@ def _check_any_job(queue: sync.SyncLedger, job: Job, token: int, evidence: list[
     if begun != sorted(set(begun)):
         wrong.append(f"the tokens of its starts are {begun}")
     query = ListAttachments(tenant="default", job_id=parse_job_id(job.id), kind=AttachmentKind.RESULT)
-    results = [int(add.index) for add in queue.run(queue.async_ledger.runtime.gate.scan(query)).items]
+    results = [int(add.index) for add in queue.run(runtime_of(queue.async_ledger).gate.scan(query)).items]
     if results != ([token] if job.state == "success" else []):
         wrong.append(f"{job.state} with token {token} and results of {results}")
     if job.state == "success" and ("end", token) not in [(one.event, one.token) for one in evidence]:

@@ -19,6 +19,7 @@ import onejob
 from onejob.core.identity import format_job_id
 from onejob.core.memo import BeginStep, FinishStep
 from onejob.core.replies import StepFinished
+from onejob.ledger.base import runtime_of
 from onejob.settings import IdempotencyConfig
 
 LEASE = timedelta(milliseconds=300)
@@ -95,7 +96,7 @@ def main(url: str, path: Path, seed: int, kill_at: int) -> None:
 async def _work(url: str, evidence: Evidence, chance: Random) -> None:
     config = IdempotencyConfig(cleanup_interval_seconds=0.1)
     async with onejob.open(url, config=config) as queue:
-        gate = queue.runtime.gate
+        gate = runtime_of(queue).gate
         execute_one = gate.execute_one
 
         async def execute_with_points(command: Any, **options: Any) -> Any:

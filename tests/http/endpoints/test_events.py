@@ -17,6 +17,7 @@ from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Route
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from onejob.runtime.watch import JobWatcher
 from tests.support.app_server import Client, EventStream, ServerSentEvent, serve_app
 
@@ -55,7 +56,7 @@ async def test_the_stream_of_an_ended_job_ends(queue: onejob.Ledger, client: Cli
     assert ids_and_events(frames) == [(0, "submitted"), (1, "cancelled"), (None, "end")]
     assert frames[-1].data == {"state": "cancelled"}
     assert frames[-2].data["actor"] == "client:local"
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
 
 
 async def test_events_are_sent_as_they_happen(queue: onejob.Ledger, client: Client) -> None:
@@ -102,7 +103,7 @@ async def test_a_browser_that_has_received_the_end_gets_204(queue: onejob.Ledger
     assert "content-length" not in answer.headers
     frames = await (await open_events(client, job_id, query="?cursor=1")).read_all()
     assert ids_and_events(frames) == [(None, "end")]
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
 
 
 async def test_deleted_events_are_reported_as_a_gap(queue: onejob.Ledger, client: Client) -> None:
@@ -123,7 +124,7 @@ async def test_deleted_events_are_reported_as_a_gap(queue: onejob.Ledger, client
 
 async def test_a_slow_watcher_skips_deleted_events(queue: onejob.Ledger) -> None:
     made = await queue.submit("t", idempotency_key="k")
-    async with queue.job_watcher.watch("default", parse_job_id(made.job_id)) as watched:
+    async with runtime_of(queue).job_watcher.watch("default", parse_job_id(made.job_id)) as watched:
         for last in (20, 40, 60):
             for _ in range(20):
                 await queue.forget("k", scope="t")
@@ -157,22 +158,22 @@ async def test_a_missing_job_and_another_tenants_job_are_not_found(queue: onejob
         assert (answer.status, answer.code) == (404, "NOT_FOUND")
     assert (await client.get("/api/jobs/x/events")).status == 400
     assert (await client.get(f"/api/jobs/{theirs}/events?x=1")).status == 400
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
 
 
 async def test_a_client_that_disconnects_frees_its_watcher(queue: onejob.Ledger, client: Client) -> None:
     job_id = (await queue.submit("t")).job_id
     answers = [await open_events(client, job_id) for _ in range(20)]
-    assert queue.job_watcher.watcher_count == 20
+    assert runtime_of(queue).job_watcher.watcher_count == 20
     for answer in answers[1:]:
         answer.disconnect()
     async with asyncio.timeout(15):
-        while queue.job_watcher.watcher_count > 1:
+        while runtime_of(queue).job_watcher.watcher_count > 1:
             await asyncio.sleep(0.01)
-    assert queue.job_watcher._task is not None
+    assert runtime_of(queue).job_watcher._task is not None
     answers[0].disconnect()
-    await wait_until_unwatched(queue.job_watcher)
-    assert not queue.job_watcher._jobs
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
+    assert not runtime_of(queue).job_watcher._jobs
 
 
 async def test_watchers_are_limited_and_one_tenant_gets_half(queue: onejob.Ledger) -> None:
@@ -207,7 +208,7 @@ async def test_a_stream_ends_after_its_time_limit(
     monkeypatch.setattr(events, "PING_SECONDS", 0.05)
     job_id = (await queue.submit("t")).job_id
     assert ids_and_events(await (await open_events(client, job_id)).read_all()) == [(0, "submitted")]
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
 
 
 async def test_a_purged_job_ends_the_stream(queue: onejob.Ledger, client: Client) -> None:
@@ -230,7 +231,7 @@ async def test_all_watched_jobs_are_read_in_one_batch_and_none_without_watchers(
 
     monkeypatch.setattr(queue._gate, "execute", counted)
     ids = [parse_job_id((await queue.submit("t", n)).job_id) for n in range(3)]
-    watcher = queue.job_watcher
+    watcher = runtime_of(queue).job_watcher
     async with (
         watcher.watch("default", ids[0]),
         watcher.watch("default", ids[0]),
@@ -273,9 +274,9 @@ async def test_closing_the_job_watcher_ends_its_streams_without_an_end_event(
     job_id = (await queue.submit("t")).job_id
     answer = await open_events(client, job_id)
     await anext(answer)
-    queue.job_watcher.close()
+    runtime_of(queue).job_watcher.close()
     assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
     second_stream = await open_events(client, job_id)
     assert ids_and_events(await second_stream.read_all()) == []
 
@@ -285,7 +286,7 @@ async def test_a_server_that_shuts_down_ends_its_streams(queue: onejob.Ledger, c
     await anext(answer)
     client.server.stop()
     assert ids_and_events(await answer.read_all()) == [(0, "submitted")]
-    await wait_until_unwatched(queue.job_watcher)
+    await wait_until_unwatched(runtime_of(queue).job_watcher)
 
 
 async def test_a_client_that_does_not_read_is_disconnected(
@@ -336,4 +337,4 @@ async def test_a_revoked_credential_ends_its_streams(
         assert ids_and_events(await answer.read_all()) == []
         again = await open_events(client, job_id, b"authorization: Bearer " + made.text.encode())
         assert again.status == 401
-        await wait_until_unwatched(queue.job_watcher)
+        await wait_until_unwatched(runtime_of(queue).job_watcher)

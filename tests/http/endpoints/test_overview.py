@@ -11,6 +11,7 @@ from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.metrics import Metrics, job_families, render_metrics
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from onejob.runtime.counts import ALL_TENANTS, CountsSnapshot, TypeCounts
 from tests.http.test_metrics import samples
 from tests.support.app_server import Client, serve_app
@@ -28,7 +29,7 @@ async def test_the_overview_shows_counts_and_activity(queue: onejob.Ledger, clie
     for n in range(3):
         await client.post("/api/jobs", {"type": "charge", "input": n}, b"idempotency-key: k%d" % n)
     await client.post("/api/jobs", {"type": "charge", "input": 0}, b"idempotency-key: k0")
-    await queue.runtime.activity.report()
+    await runtime_of(queue).activity.report()
     overview = (await client.get("/api/overview")).body
     assert overview["states"] == {"pending": 3}
     assert overview["countedAt"]
@@ -118,7 +119,7 @@ async def test_metrics_count_jobs_and_attempts(queue: onejob.Ledger) -> None:
         await queue.submit("t", n)
     (attempt,) = await queue.claim("t", start=True)
     await queue.finish(attempt)
-    counts, now = await queue.runtime.job_counts.load(ALL_TENANTS)
+    counts, now = await runtime_of(queue).job_counts.load(ALL_TENANTS)
     families = [*Metrics(queue).families(), *job_families(counts, now, workers=1)]
     found = samples(render_metrics(families).decode())
     assert found["onejob_jobs", (("state", "pending"), ("type", "t"))] == 2

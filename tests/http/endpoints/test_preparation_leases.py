@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import onejob
 from onejob.http.config import ServiceConfig
+from onejob.ledger.service import ServiceLedger
 
 from .cloud_service import (
     CONFIG,
@@ -31,7 +32,7 @@ async def test_an_upload_longer_than_the_lease_keeps_key_and_slot(durable_url: s
             await asyncio.sleep(0.25)
             assert (await service.submit("k")).status == "uploading"
             assert FULL in str((await service.submit("other")).error)
-        await service.app._cloud.resume_abandoned(service.ledger)
+        await service.app._cloud.resume_abandoned(ServiceLedger.of(service.ledger))
         assert not preparation.cancelled
         upload.proceed.set()
         assert ((await first).job_id, preparation.token, len(upload.preparations)) == (preparation.job_id, 1, 1)
@@ -188,7 +189,7 @@ async def test_only_abandoned_preparations_are_taken_over(url: str) -> None:
         for type in ("cloud.unprepared", "replicate"):
             await ledger.check_or_reserve(type, CONFIG, idempotency_key="other", lease=short)
         await asyncio.sleep(0.5)
-        await service.app._cloud.resume_abandoned(ledger)
+        await service.app._cloud.resume_abandoned(ServiceLedger.of(ledger))
         assert len(upload.preparations) == 1
         upload.proceed.set()
         assert (await alive).success
@@ -202,6 +203,6 @@ async def test_a_preparation_that_kills_its_servers_is_rejected_in_the_end(url: 
         for _ in range(5):
             died.append(await service.ledger.check_or_reserve("cloud.replicate", CONFIG, idempotency_key="k"))
             await asyncio.sleep(0.1)
-        await service.app._cloud.resume_abandoned(service.ledger)
+        await service.app._cloud.resume_abandoned(ServiceLedger.of(service.ledger))
         assert (await service.ledger.job(died[0].job_id)).state is onejob.JobState.FAILED
         assert upload.preparations == []

@@ -10,6 +10,7 @@ from onejob.core.limits import MICROS_PER_UNIT, CostAction, CostLimit, Period
 from onejob.core.states import JobState
 from onejob.http.config import ServiceConfig
 from onejob.ledger import held_keys
+from onejob.ledger.base import runtime_of
 
 from .cloud_service import BlockableHook, CloudService, run_cloud_service, set_limits, start_submission, wait_until
 
@@ -107,7 +108,7 @@ async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypa
         assert ((await service.usage_counts()).live, (await service.usage_counts()).reserved) == (1, 0)
         # The key can be retried, with the same job, as soon as a slot is free.
         monkeypatch.undo()
-        service.ledger.runtime.lease_ms = 30_000
+        runtime_of(service.ledger).lease_ms = 30_000
         await service.ledger.cancel(str(other.job_id))
         assert (await service.submit("k")).job_id == preparation.job_id
 
@@ -130,7 +131,7 @@ async def test_an_upload_stops_when_its_lease_is_over_although_the_store_does_no
         (preparation,) = upload.preparations
         assert preparation.cancelled
         monkeypatch.undo()
-        service.ledger.runtime.lease_ms = 30_000
+        runtime_of(service.ledger).lease_ms = 30_000
         upload.proceed.set()
         again = await service.submit("k")
         assert (again.success, again.job_id) == (True, preparation.job_id)

@@ -12,6 +12,7 @@ from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from tests.support.app_server import Client, serve_app
 from tests.support.job_rows import load_job_row
 from tests.support.raw_http import KeepAliveClient as SocketClient
@@ -28,17 +29,17 @@ async def client(queue: onejob.Ledger) -> AsyncIterator[Client]:
 
 async def test_a_waiting_claim_gets_a_job_when_there_is_one(queue: onejob.Ledger, client: Client) -> None:
     waiting = asyncio.create_task(claim_one(client, wait=20))
-    await wait_for_waiters(queue.waiters, 1)
+    await wait_for_waiters(runtime_of(queue).waiters, 1)
     job_id = (await queue.submit("t")).job_id
     async with asyncio.timeout(15):
         assert (await waiting)["job"]["id"] == job_id
-    assert queue.waiters.count == 0
+    assert runtime_of(queue).waiters.count == 0
     assert await claim(client, wait=0.1) == []
 
 
 async def test_many_waiting_claims_share_one_poll_and_get_each_job_once(queue: onejob.Ledger, client: Client) -> None:
     waiting = [asyncio.create_task(claim(client, wait=3)) for _ in range(20)]
-    await wait_for_waiters(queue.waiters, 20)
+    await wait_for_waiters(runtime_of(queue).waiters, 20)
     async with asyncio.timeout(15):
         while len(active_polls(queue)) != 1:
             await asyncio.sleep(0.01)
@@ -55,9 +56,9 @@ async def test_a_claim_that_disconnects_while_waiting_takes_no_job(queue: onejob
     writer.write(
         b"POST /api/work/claim HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     )
-    await wait_for_waiters(queue.waiters, 1)
+    await wait_for_waiters(runtime_of(queue).waiters, 1)
     writer.transport.abort()
-    await wait_for_waiters(queue.waiters, 0)
+    await wait_for_waiters(runtime_of(queue).waiters, 0)
     del reader
     await queue.submit("t")
     assert (await claim_one(client))["token"] == 1
@@ -65,7 +66,7 @@ async def test_a_claim_that_disconnects_while_waiting_takes_no_job(queue: onejob
 
 async def test_waiting_claims_end_with_a_retryable_error(queue: onejob.Ledger, client: Client) -> None:
     waiting = asyncio.create_task(client.post("/api/work/claim", {"types": ["t"], "wait": 30, "holder": "w"}))
-    await wait_for_waiters(queue.waiters, 1)
+    await wait_for_waiters(runtime_of(queue).waiters, 1)
     queue._runtime.release_waiters()
     async with asyncio.timeout(15):
         answer = await waiting
@@ -75,9 +76,9 @@ async def test_waiting_claims_end_with_a_retryable_error(queue: onejob.Ledger, c
 
 
 async def test_too_many_waiting_claims_are_rate_limited(queue: onejob.Ledger, client: Client) -> None:
-    queue.waiters._waiters_max = 2
+    runtime_of(queue).waiters._waiters_max = 2
     waiting = asyncio.create_task(claim(client, wait=1))
-    await wait_for_waiters(queue.waiters, 1)
+    await wait_for_waiters(runtime_of(queue).waiters, 1)
     answer = await client.post("/api/work/claim", {"types": ["t"], "wait": 1})
     assert (answer.status, answer.code) == (429, "RATE_LIMITED")
     await waiting
@@ -90,7 +91,7 @@ async def test_a_claim_whose_credential_is_revoked_while_waiting_gets_no_job(que
     header = b"authorization: Bearer " + made.text.encode()
     async with serve_app(HttpApp(queue, config=ServiceConfig(auth=True))) as guarded:
         waiting = asyncio.create_task(guarded.post("/api/work/claim", {"types": ["t"], "wait": 20}, header))
-        await wait_for_waiters(queue.waiters, 1)
+        await wait_for_waiters(runtime_of(queue).waiters, 1)
         await keys.revoke(made.key.id)
         job_id = (await ledger.submit("t")).job_id
         async with asyncio.timeout(15):

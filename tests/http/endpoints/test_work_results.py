@@ -7,6 +7,7 @@ import pytest
 
 import onejob
 from onejob.http.app import HttpApp
+from onejob.ledger.base import runtime_of
 from tests.support.app_server import Client, serve_app
 
 from .work_requests import claim_and_start, post_verb
@@ -109,13 +110,13 @@ async def test_the_end_of_a_job_can_be_waited_for(queue: onejob.Ledger, client: 
     claimed = await claim_and_start(client)
     waiting = [asyncio.create_task(client.get(f"{path}?wait=20")) for _ in range(5)]
     async with asyncio.timeout(15):
-        while queue.job_watcher.watcher_count != 5:
+        while runtime_of(queue).job_watcher.watcher_count != 5:
             await asyncio.sleep(0.01)
     await post_verb(client, claimed, "finish", result=1)
     async with asyncio.timeout(15):
         answers = await asyncio.gather(*waiting)
     assert {answer.body["job"]["state"] for answer in answers} == {"success"}
-    assert queue.job_watcher.watcher_count == 0
+    assert runtime_of(queue).job_watcher.watcher_count == 0
     assert (await client.get(f"{path}?wait=30")).body["job"]["state"] == "success"
     for wrong in ("31", "-1", "x", "1e1", ""):
         assert (await client.get(f"{path}?wait={wrong}")).code == "VALIDATION_ERROR", wrong
@@ -128,7 +129,7 @@ async def test_a_request_that_waits_for_an_end_is_answered_when_the_server_stops
     job_id = (await queue.submit("t")).job_id
     waiting = asyncio.create_task(client.get(f"/api/jobs/{job_id}?wait=30"))
     async with asyncio.timeout(15):
-        while not queue.job_watcher.watcher_count:
+        while not runtime_of(queue).job_watcher.watcher_count:
             await asyncio.sleep(0.01)
     queue._runtime.release_waiters()
     async with asyncio.timeout(15):

@@ -8,6 +8,7 @@ from onejob.cli.arguments import parse_duration
 from onejob.cli.credentials import CredentialCommands
 from onejob.cli.render import sanitize
 from onejob.core.errors import Invalid
+from onejob.ledger.base import runtime_of
 from onejob.manager.gate_keys import GateKeys, GateKeyView, NewGateKey
 from onejob.sync import SyncLedger
 
@@ -26,7 +27,7 @@ def _add_create_arguments(create: ArgumentParser) -> None:
 
 
 def _open(ledger: SyncLedger) -> GateKeys:
-    runtime = ledger.async_ledger.runtime
+    runtime = runtime_of(ledger.async_ledger)
     if runtime.engine_info.owner is not None:
         raise Invalid("engine", "gate keys are made on the engine of a manager, not through it; name that engine")
     return GateKeys(runtime.gate, runtime.ids, actor=ledger.async_ledger.caller.actor)

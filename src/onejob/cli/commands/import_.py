@@ -29,6 +29,7 @@ from onejob.cli.render import print_error, sanitize, to_json, write
 from onejob.core.errors import Invalid
 from onejob.core.identity import GLOBAL_SCOPE, checked_name
 from onejob.errors import OnejobError
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import checked_lookup_scope
 from onejob.settings import CliSettings
 
@@ -72,7 +73,7 @@ def run(options: Namespace) -> int:
             wanted = ImportOptions(
                 tenant=tenant,
                 scope=scope,
-                window_ms=ledger.runtime.windows.ttl_ms if window is None else parse_window_ms(window),
+                window_ms=runtime_of(ledger).windows.ttl_ms if window is None else parse_window_ms(window),
             )
             try:
                 backend.ledger.run(import_keys(ledger, lines, wanted, lambda result: summary.add(result, rejects)))

@@ -20,6 +20,7 @@ from onejob.cli.exit_codes import DONE, FAILED
 from onejob.cli.render import Screen, table_lines
 from onejob.core.ledger_settings import SETTINGS, LedgerSettings
 from onejob.core.timestamps import to_utc
+from onejob.ledger.base import runtime_of
 from onejob.runtime.settings import (
     SettingsChange,
     change_settings,
@@ -90,7 +91,7 @@ def run(options: Namespace) -> CommandResult:
 
 def _show(engine: EngineBackend) -> SettingsOut:
     ledger = engine.ledger
-    runtime = ledger.async_ledger.runtime
+    runtime = runtime_of(ledger.async_ledger)
     changes = ledger.run(list_changes(runtime.gate))
     noted = [NotedChangeOut(change.version, to_utc(change.at), change.actor, change.settings) for change in changes]
     return replace(_settings_out(ledger, runtime.settings), changes=noted)
@@ -98,7 +99,7 @@ def _show(engine: EngineBackend) -> SettingsOut:
 
 def _change(engine: EngineBackend, options: Namespace) -> SettingsChangeOut:
     ledger, said = engine.ledger, parse_settings(options.settings)
-    runtime = ledger.async_ledger.runtime
+    runtime = runtime_of(ledger.async_ledger)
     if options.dry_run:
         change = ledger.run(preview_settings(runtime.gate, said))
     else:
@@ -115,7 +116,7 @@ def _change(engine: EngineBackend, options: Namespace) -> SettingsChangeOut:
 
 
 def _settings_out(ledger: SyncLedger, settings: LedgerSettings) -> SettingsOut:
-    shown = shown_settings(settings, window_ms=ledger.async_ledger.runtime.engine_info.window_ms)
+    shown = shown_settings(settings, window_ms=runtime_of(ledger.async_ledger).engine_info.window_ms)
     return SettingsOut(
         settings.version, [SettingOut(name, value, not was_said) for name, (value, was_said) in shown.items()]
     )

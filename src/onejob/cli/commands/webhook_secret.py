@@ -9,6 +9,7 @@ from onejob.cli.backend import EngineBackend
 from onejob.cli.command import CommandResult, call_engine
 from onejob.cli.render import Screen
 from onejob.core.errors import Invalid
+from onejob.ledger.base import runtime_of
 from onejob.webhooks import WebhookSecret, load_secrets
 
 EXAMPLE = "onejob webhook-secret create --tenant acme"
@@ -31,7 +32,7 @@ def run(options: Namespace) -> CommandResult:
 
     def call(engine: EngineBackend) -> WebhookSecretOut:
         ledger = engine.ledger
-        runtime, caller = ledger.async_ledger.runtime, ledger.async_ledger.caller
+        runtime, caller = runtime_of(ledger.async_ledger), ledger.async_ledger.caller
         exists = bool(ledger.run(load_secrets(runtime.gate, caller.tenant)))
         if exists is creates:
             raise Invalid("webhook-secret", _EXISTS if exists else "there is none yet; create one")

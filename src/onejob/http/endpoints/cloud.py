@@ -42,8 +42,9 @@ from onejob.http.schemas.cloud import (
     checked_provider,
 )
 from onejob.ids import Ids
-from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.ledger.parse import Submission
+from onejob.ledger.service import ServiceLedger
 from onejob.runtime.callers import Caller
 from onejob.runtime.maintenance import find_abandoned_preparations
 from onejob.runtime.receipts import HeldKey, Receipt
@@ -103,9 +104,9 @@ class CloudEndpoints:
     def has_hooks(self) -> bool:
         return bool(self._hooks)
 
-    async def resume_abandoned(self, ledger: Ledger) -> None:
+    async def resume_abandoned(self, ledger: ServiceLedger) -> None:
         """Take over the preparations whose server died, of all tenants, while this server may run more of them."""
-        for job in await find_abandoned_preparations(ledger.runtime.gate):
+        for job in await find_abandoned_preparations(runtime_of(ledger).gate):
             provider = job.type.removeprefix(TYPE_PREFIX)
             hook = self._hooks.get(provider) if job.type.startswith(TYPE_PREFIX) else None
             if hook is None:
@@ -115,7 +116,7 @@ class CloudEndpoints:
             caller = Caller(job.tenant, job.user, str(Actor.system("preparation")))
             await self._resume(ledger.for_caller(caller), hook, provider, job)
 
-    async def _resume(self, ledger: Ledger, hook: Hook, provider: str, job: Job) -> None:
+    async def _resume(self, ledger: ServiceLedger, hook: Hook, provider: str, job: Job) -> None:
         with self._preparations.starting():
             held = await ledger.take_over_preparation(job)
         if held is None:
@@ -149,7 +150,9 @@ class CloudEndpoints:
         except SubmissionInProgress as other:
             return await _report_in_progress(ledger, other.job_id)
 
-    async def _submit_with_hook(self, ledger: Ledger, hook: Hook, provider: str, submission: Submission) -> CloudOut:
+    async def _submit_with_hook(
+        self, ledger: ServiceLedger, hook: Hook, provider: str, submission: Submission
+    ) -> CloudOut:
         """Acquire the key, the job and its slot before the hook runs, so that a duplicate finds them."""
         keyed = self._with_key(submission)
         now = asyncio.get_running_loop().time
@@ -176,7 +179,7 @@ class CloudEndpoints:
             return CloudOut(True, held.job_id, CloudStatus.UPLOADING, False, hit, None, *warnings)
         return _receipt_out(replace(receipt, taken_over=held.taken_over), held.warnings)
 
-    async def _acquire_key(self, ledger: Ledger, submission: Submission, until: float) -> HeldKey | Receipt:
+    async def _acquire_key(self, ledger: ServiceLedger, submission: Submission, until: float) -> HeldKey | Receipt:
         """Acquire the key, also from a dead holder: a reply `uploading` about a dead one would lose the job."""
         for _ in range(ACQUIRE_ATTEMPTS_MAX):
             if why := self._preparations.refusal_reason:
@@ -194,7 +197,7 @@ class CloudEndpoints:
                     raise
         raise NotPrepared("other requests kept taking this key; retry with the same key")
 
-    async def _find_receipt(self, ledger: Ledger, submission: Submission, reason: str) -> Receipt:
+    async def _find_receipt(self, ledger: ServiceLedger, submission: Submission, reason: str) -> Receipt:
         """The stored outcome of the key, if this server cannot prepare its job."""
         found = await ledger.dry_run_prepared(submission)
         if found.outcome is Outcome.REPLAYED:
@@ -218,7 +221,7 @@ class CloudEndpoints:
         return provider
 
 
-async def _report_in_progress(ledger: Ledger, job_id: str) -> CloudOut:
+async def _report_in_progress(ledger: ServiceLedger, job_id: str) -> CloudOut:
     """Another request prepares the job; its state is read because the job may have been cancelled since."""
     try:
         state = (await ledger.job(job_id)).state
@@ -227,7 +230,7 @@ async def _report_in_progress(ledger: Ledger, job_id: str) -> CloudOut:
     return CloudOut(True, job_id, CLOUD_STATUS_BY_STATE[state], idempotent_hit=True)
 
 
-async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut:
+async def _report_taken_over(ledger: ServiceLedger, submission: Submission) -> CloudOut:
     """Another server took the key over while this one was stalled; answer with the key's current outcome."""
     found = await ledger.dry_run_prepared(submission)
     if found.outcome is Outcome.REPLAYED:
@@ -238,7 +241,7 @@ async def _report_taken_over(ledger: Ledger, submission: Submission) -> CloudOut
 
 
 async def _report_if_taken_over(
-    ledger: Ledger, submission: Submission, own_token: int, error: PreparationExpired
+    ledger: ServiceLedger, submission: Submission, own_token: int, error: PreparationExpired
 ) -> CloudOut:
     """The lease is over on the clock of this process. If another server has the key, its outcome; else the error."""
     try:

@@ -25,6 +25,7 @@ from onejob.http.responses import Response
 from onejob.http.routing import Parameter, Route
 from onejob.http.schemas.jobs import EventGapOut, StreamEndOut
 from onejob.http.schemas.work import JobStateOut, LogLineOut, ProgressOut
+from onejob.ledger.base import runtime_of
 from onejob.resources.jobs import LogPage
 from onejob.runtime.present import to_event_view
 from onejob.runtime.watch import JobWatcher, TooManyWatchers, WatchedJob
@@ -72,7 +73,7 @@ async def stream_events(request: Request) -> Response:
     caller = request.credential.caller
     if not caller.sees_all_users:
         await request.ledger.job(request.path_params[0])  # checks the owner, who never changes
-    stream = _stream_job(request.ledger.job_watcher, caller.tenant, job_id, position)
+    stream = _stream_job(runtime_of(request.ledger).job_watcher, caller.tenant, job_id, position)
     try:
         has_more = await anext(stream)
     except TooManyWatchers as error:

@@ -36,8 +36,8 @@ from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Times
 from onejob.http.schemas.work import WAIT_SECONDS_MAX
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import resolve_key
-from onejob.ledger import Ledger
 from onejob.ledger.parse import Submission, with_prepared_input
+from onejob.ledger.service import ServiceLedger
 from onejob.resources.jobs import Failures, Jobs, LogPage, SingleJob, SitesOfJob
 from onejob.resources.submissions import BatchResponse, BatchVerdict, SubmitResponse
 from onejob.runtime.receipts import Receipt, to_submit_response
@@ -81,7 +81,7 @@ class _CachedRequest(Struct):
 
 
 @lru_cache(DECODE_CACHE_MAX)
-def _cached_request(ledger: Ledger, key: str | None, data: bytes) -> _CachedRequest:
+def _cached_request(ledger: ServiceLedger, key: str | None, data: bytes) -> _CachedRequest:
     """The same object for the same caller and bytes, while they are among the last."""
     return _CachedRequest()
 

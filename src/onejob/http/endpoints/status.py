@@ -26,6 +26,7 @@ from onejob.http.schemas.policy import IdempotencyPolicyOut, build_idempotency_p
 from onejob.http.schemas.types import ResponseBody
 from onejob.http.stats import ProcessOut, StatsSnapshot
 from onejob.ledger import Ledger
+from onejob.ledger.base import runtime_of
 from onejob.runtime import TenantCounts
 from onejob.runtime.counts import ALL_TENANTS
 from onejob.runtime.workers import list_workers
@@ -103,18 +104,18 @@ class StatusEndpoints:
         return raw_response(200, render_metrics(families), METRICS_MEDIA_TYPE)
 
     async def _job_families(self, ledger: Ledger, tenant: str) -> list[MetricFamily]:
-        counts, now = await ledger.runtime.job_counts.load(tenant)
-        return job_families(counts, now, len(await list_workers(ledger.runtime.gate, ALL_TENANTS)))
+        counts, now = await runtime_of(ledger).job_counts.load(tenant)
+        return job_families(counts, now, len(await list_workers(runtime_of(ledger).gate, ALL_TENANTS)))
 
     async def readyz(self, request: Request) -> Response:
         """Ready means: the engine answers in time, and its last write succeeded."""
         ledger = request.ledger
         stats = ledger.runtime_stats()
-        managers = self._managers_out(ledger.runtime.engine_info)
+        managers = self._managers_out(runtime_of(ledger).engine_info)
         ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning, managers)
         try:
             async with asyncio.timeout(READY_SECONDS_MAX):
-                await ledger.runtime.check_ready()
+                await runtime_of(ledger).check_ready()
         except TimeoutError:
             reason = f"the engine did not answer within {READY_SECONDS_MAX:.0f} s"
         except OnejobError as error:
@@ -124,7 +125,7 @@ class StatusEndpoints:
         else:
             return json_response(200, ready)
         details: dict[str, Any] = {"durability": ready.durability, "engine": ready.engine}
-        if managers := self._managers_out(ledger.runtime.engine_info):
+        if managers := self._managers_out(runtime_of(ledger).engine_info):
             details["managers"] = [f"{manager.url} is {manager.state}" for manager in managers]
         return problem_response(
             problem("SERVICE_UNAVAILABLE", reason, STORE_RETRY_AFTER_SECONDS, **details), request.id
@@ -156,7 +157,7 @@ class StatusEndpoints:
         return json_response(200, out)
 
     async def policy(self, request: Request) -> Response:
-        runtime = request.ledger.runtime
+        runtime = runtime_of(request.ledger)
         key_owner = "user" if request.ledger.caller.owns_keys else "tenant"
         policy = build_idempotency_policy(self._config, runtime.stats().config, runtime.windows, key_owner)
         return json_response(200, policy)

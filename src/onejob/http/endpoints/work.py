@@ -33,6 +33,7 @@ from onejob.http.schemas.work import (
     claimed_job_out,
 )
 from onejob.http.streaming import wait_unless_disconnected
+from onejob.ledger.base import runtime_of
 from onejob.ledger.work import (
     DELAY_MS_MAX,
     Fence,
@@ -55,7 +56,7 @@ async def claim(request: Request) -> Response:
     body = await request.decode_body(ClaimBody)
     wait = _checked_wait(body.wait)
     claim_request = build_claim_request(
-        request.ledger.runtime.ids,
+        runtime_of(request.ledger).ids,
         body.types,
         tenant=request.ledger.caller.tenant,
         limit=to_integer("limit", body.limit),
@@ -64,7 +65,7 @@ async def claim(request: Request) -> Response:
         worker=_checked_worker_name(body.worker),
         start=body.start,
     )
-    claimed = await request.ledger.runtime.claims.claim(claim_request)
+    claimed = await runtime_of(request.ledger).claims.claim(claim_request)
     if not claimed and wait:
         claimed = await _claim_within(request, claim_request, wait)
     jobs = [claimed_job_out(build_attempt(job, claim_request.lease_ms)) for job in claimed]
@@ -75,7 +76,7 @@ async def start(request: Request) -> Response:
     request.query()
     body = await request.decode_body(StartBody)
     if body.holder is None:
-        holder = draw_holder(request.ledger.runtime.ids, _checked_worker_name(body.worker))
+        holder = draw_holder(runtime_of(request.ledger).ids, _checked_worker_name(body.worker))
     else:
         holder = parse_holder(body.holder)
     started = await request.ledger.start(build_fence(request, body.token, holder, body.lease_seconds))
@@ -154,8 +155,8 @@ async def _claim_within(request: Request, claim_request: ClaimRequest, wait: flo
         if not await request.still_authorized():
             raise Unauthorized("the credential is no longer valid; get another one")
 
-    waiters = request.ledger.waiters
-    claims = request.ledger.runtime.claims
+    waiters = runtime_of(request.ledger).waiters
+    claims = runtime_of(request.ledger).claims
     try:
         with waiters.admit(request.credential.caller.tenant):
             claimed = await wait_unless_disconnected(

@@ -27,6 +27,7 @@ from onejob.ids import new_nonce, random_fraction
 from onejob.ledger import Ledger
 from onejob.ledger import open as open_ledger
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.base import runtime_of
 from onejob.settings import server_environment
 
 from .faulty_proxy import DROP, LOSE, PASS, TWICE, FaultyProxy, NetworkFault, cut
@@ -376,7 +377,7 @@ async def _read_store(ledger: Ledger) -> StoreContent:
         after = b""
         while True:
             query = ListFacts(tenant=ledger.caller.tenant, kind=kind, after=after, limit=PAGE_MAX)
-            page = await ledger.runtime.gate.scan(query)
+            page = await runtime_of(ledger).gate.scan(query)
             for fact in page.items:
                 if isinstance(fact, Job):
                     jobs.setdefault(fact.key, []).append(format_job_id(fact.id))
