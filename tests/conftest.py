@@ -1,5 +1,6 @@
 """Fixtures of several folders: a real PostgreSQL, and a ledger on each engine with a clock that the test moves."""
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -8,8 +9,10 @@ import hypothesis
 import pytest
 
 import onejob
+from onejob.audit import audit_log
 from onejob.clock import FakeClock
 from onejob.ledger import leases
+from onejob.logs import LogHandler
 from onejob.runtime import counts
 from tests.http.auth_server import AuthServer, run_auth_server
 from tests.support.command_line import CommandRunner, run_service
@@ -83,6 +86,16 @@ def seaweedfs() -> Iterator[SeaweedServer]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(autouse=True)
+def own_log_handlers() -> Iterator[None]:
+    """A command that logs on stderr sets up `logging` for its process, which the next test is in, too."""
+    yield
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, LogHandler)]:
+        root.removeHandler(handler)
+    audit_log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,7 @@ from tests.support.seaweedfs import PORTS
 from tests.support.serve_process import ServeProcess
 
 BUCKET_PAGE = Path(__file__).parents[2] / "docs" / "bucket.md"
-START_SECONDS = 90
+START_SECONDS = 600
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def server(tmp_path: Path) -> Iterator[ServeProcess]:
     commands = (
         printed[1]
         .replace("8333", str(ports["s3.port"]))
+        .replace("--retry 60", f"--retry {START_SECONDS}")
         .replace(" -s3 ", f" -s3 -s3.port.iceberg=0 -s3.port.lance=0 {options} ")
     )
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
