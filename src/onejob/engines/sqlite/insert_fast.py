@@ -203,7 +203,7 @@ def set_up(db: apsw.Connection) -> None:
 def insert(db: apsw.Connection, prepared: PreparedInsert, ledger_id: str, generation: int) -> bool:
     """Store a prepared batch and advance the generation; False if something exists that was taken for absent.
 
-    `SqliteStore.write` is the plain twin. tests/engines/test_sqlite_insert_fast.py compares the two.
+    `SqliteStore.write` is the plain twin. tests/engines/test_sqlite_insert_fast_internals.py compares the two.
     """
     values = prepared.values
     values[:2] = ledger_id, generation
