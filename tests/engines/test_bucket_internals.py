@@ -318,7 +318,7 @@ async def test_a_key_is_remembered_for_thirty_days_unless_somebody_says_otherwis
         ("s3://bucket?endpiont=x", "no parameter 'endpiont'"),
         ("s3://bucket?view=never", "view is 'never'"),
         ("s3://bucket?endpoint=http://store.example.com", "plain http"),
-        ("s3://bucket?endpoint=store", "no URL"),
+        ("s3://bucket?endpoint=store", "not a URL"),
         ("file://relative/folder", "write file://"),
         ("file:///", "write file://"),
     ],
