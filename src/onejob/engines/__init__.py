@@ -38,8 +38,12 @@ async def open_engine(url: str, *, clock: Clock | None = None, examine: bool = F
 
         return await PostgresEngine.open(url, clock=clock)
     if url.startswith(_MANAGER_SCHEMES):
-        from .remote import RemoteEngine
-
+        try:
+            from .remote import RemoteEngine
+        except ModuleNotFoundError as error:
+            if error.name != "httptools":
+                raise
+            raise Invalid("engine", f"{scheme}:// needs the extra `gate`: pip install 'onejob[gate]'") from None
         return await RemoteEngine.open(url, clock=clock)
     if is_bucket(url):
         try:

@@ -4,27 +4,26 @@ The metrics are those of this process. The gauges of the whole store are left to
 them, a sum over all targets would count each job many times.
 """
 
-import asyncio
-import logging
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from typing import Any
 
 from onejob.addresses import Address, parse_address
 from onejob.ledger import Ledger
-from onejob.server.listener import bind_socket
+from onejob.server.connection import Connection, ConnectionContext, ConnectionLimits
+from onejob.server.exchange import HttpExchange, RefusedRequest, Scope
+from onejob.server.listener import HttpServer, address_of, bind_socket
 from onejob.worker import Worker
 
 from .metrics import METRICS_MEDIA_TYPE, MetricFamily, Metrics, MetricSample, render_metrics
 
 LOOPBACK = "127.0.0.1"
-REQUEST_SECONDS_MAX = 5.0
-HEAD_BYTES_MAX = 8192
-CONNECTIONS_MAX = 16
+LIMITS = ConnectionLimits(
+    head_bytes_max=8192, head_seconds_max=5.0, body_seconds_max=5.0, idle_seconds_max=5.0, connections_max=16
+)
 _SERVICE_FAMILIES = ("onejob_http_", "onejob_preparations")  # their absence says that no service is there
 _TEXT = b"text/plain; charset=utf-8"
-
-log = logging.getLogger("onejob.worker")
+_NOT_FOUND = (b"404 Not Found", b"there are /metrics and /healthz\n", _TEXT)
 
 
 def parse_metrics_address(text: str) -> Address:
@@ -33,57 +32,58 @@ def parse_metrics_address(text: str) -> Address:
 
 
 @asynccontextmanager
-async def serve_metrics(address: tuple[str, int], ledger: Ledger, worker: Worker) -> AsyncIterator[str]:
+async def serve_metrics(address: Address, ledger: Ledger, worker: Worker) -> AsyncIterator[str]:
     """Serve inside this context; gives the URL of the metrics."""
-    server = MetricsServer(Metrics(ledger), worker)
+    page = MetricsPage(Metrics(ledger), worker)
+    context = ConnectionContext(page, LIMITS, _render_refusal)
+    server = HttpServer(context, MetricsConnection, drain_seconds_max=0.0, has_date=False)
     with bind_socket(*address) as listener:
-        async with await asyncio.start_server(server.on_connection, sock=listener, limit=HEAD_BYTES_MAX) as listening:
-            yield f"{Address(*listener.getsockname()[:2]).url()}/metrics"
-            listening.close()
+        await server.start([listener])
+        try:
+            yield f"{address_of(listener).url()}/metrics"
+        finally:
+            await server.shut_down()
+            server.abort_connections()
 
 
-class MetricsServer:
+class MetricsConnection(Connection):
+    def check_head(self, version: str) -> None:
+        """Any client may scrape, also one that sends no Host."""
+
+
+class MetricsPage:
+    """The application: one request of a connection is answered."""
+
     def __init__(self, metrics: Metrics, worker: Worker) -> None:
         self._metrics = metrics
         self._worker = worker
-        self._connections = 0
 
-    async def on_connection(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """One request, then the connection is closed."""
-        if self._connections >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        self._connections += 1
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                head = await reader.readuntil(b"\r\n\r\n")
-                status, body, media_type = self._respond(head.split(b"\r\n", 1)[0])
-                writer.write(
-                    b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n"
-                    b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n%b"
-                    % (status, media_type, len(body), body)
-                )
-                await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            log.debug("a request for metrics was not answered: %s", error)
-            writer.transport.abort()
-        finally:
-            self._connections -= 1
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+    async def __call__(self, scope: Scope, receive: Any, exchange: HttpExchange) -> None:
+        exchange.keep_alive = False
+        exchange.write_encoded(_encode_response(*self._respond(scope["method"], scope["path"])))
 
-    def _respond(self, request_line: bytes) -> tuple[bytes, bytes, bytes]:
-        method, _, rest = request_line.partition(b" ")
-        path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
-        if path not in (b"/metrics", b"/healthz"):
-            return b"404 Not Found", b"there are /metrics and /healthz\n", _TEXT
-        if method != b"GET":
+    def _respond(self, method: str, path: str) -> tuple[bytes, bytes, bytes]:
+        if path not in ("/metrics", "/healthz"):
+            return _NOT_FOUND
+        if method != "GET":
             return b"405 Method Not Allowed\r\nAllow: GET", b"send GET\n", _TEXT
-        if path == b"/healthz":
+        if path == "/healthz":
             return b"200 OK", b"ok\n", _TEXT
         families = [family for family in self._metrics.families() if not family.name.startswith(_SERVICE_FAMILIES)]
         return b"200 OK", render_metrics([*families, *worker_families(self._worker)]), METRICS_MEDIA_TYPE
+
+
+def _encode_response(status: bytes, body: bytes, media_type: bytes) -> bytes:
+    return (
+        b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n"
+        b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n%b"
+        % (status, media_type, len(body), body)
+    )
+
+
+def _render_refusal(request: RefusedRequest) -> bytes:
+    """Bytes that are not a request are answered as an unknown path is; a head that is too large or too slow is not."""
+    return _encode_response(*_NOT_FOUND) if request.status == 400 else b""
 
 
 def worker_families(worker: Worker) -> list[MetricFamily]:

@@ -1,4 +1,4 @@
-"""Serves a manager's ledger: listener, connections, signs of life, streams of settled records, shutdown.
+"""Serves a manager's ledger: connections of gates on the one server, signs of life, streams of settled records.
 
 A connection carries one request at a time. A request that takes longer than a second is answered in chunks, of which
 each but the last is a sign of life: so a gate can tell a slow store from a manager that is gone.
@@ -9,14 +9,14 @@ disconnected with the first refusal: so they cannot take the connections of gate
 
 import asyncio
 import logging
-import signal
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
+import httptools
 from msgspec import Struct
 
 from onejob.addresses import Address, is_loopback, network_of, parse_ip
@@ -26,16 +26,6 @@ from onejob.core.identity import tenant_prefix
 from onejob.engine import Engine, GateSettings
 from onejob.engines import open_engine
 from onejob.engines.remote.codec import WireCodec, encode_struct
-from onejob.engines.remote.http1 import (
-    LAST_CHUNK,
-    Message,
-    MessageParser,
-    ProtocolError,
-    begin_chunked_response,
-    parse_request_path,
-    write_chunk,
-    write_response,
-)
 from onejob.engines.remote.messages import (
     FAILURE,
     KEEPALIVE_FRAME,
@@ -55,7 +45,16 @@ from onejob.errors import OnejobError
 from onejob.ids import SystemIds
 from onejob.logs import log_loop_exception, redacted_traceback
 from onejob.runtime.settings import Said, open_settings
-from onejob.server.listener import raise_open_files_limit
+from onejob.server.connection import Connection, ConnectionContext, ConnectionLimits, UnreadableRequest
+from onejob.server.exchange import HttpExchange, RefusedRequest, Scope
+from onejob.server.listener import (
+    HttpServer,
+    address_of,
+    bind_socket,
+    on_signals,
+    raise_open_files_limit,
+    tls_context,
+)
 from onejob.settings import IdempotencyConfig
 
 from .gate_keys import GateKeys
@@ -64,14 +63,19 @@ from .ledger import ManagerIdempotencyLedger, RequestError, WireRequest, WireRes
 CONNECTIONS_MAX = 10_000
 STRANGERS_MAX = 2000  # connections of which no request was accepted yet
 STRANGERS_PER_ADDRESS_MAX = 256
-HEAD_SECONDS_MAX = 10.0  # until a connection has sent its first request, and of a TLS handshake
-TLS_SHUTDOWN_SECONDS_MAX = 2.0
+HEAD_SECONDS_MAX = 10.0  # until a connection has sent its first request
 HELLO_BYTES_MAX = 4096  # of the body of a request, until one was accepted: strangers send no more
-BACKLOG = 1024
 DRAIN_SECONDS_MAX = 20.0
 STREAM_BUFFER_BYTES_MAX = 1 << 20
-_CLOSE = ((b"connection", b"close"),)
-_MANAGERS_TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+_NEVER = float("inf")
+# A gate that was accepted may be idle, or slow, as long as it likes.
+LIMITS = ConnectionLimits(16_384, _NEVER, _NEVER, _NEVER, CONNECTIONS_MAX)
+LAST_CHUNK = b"0\r\n\r\n"
+
+_HEAD = b"HTTP/1.1 %d -\r\ncontent-type: application/msgpack\r\ncache-control: no-store\r\n"
+CHUNKED_HEAD = _HEAD % STATUS_OK + b"transfer-encoding: chunked\r\n\r\n"
+_NOT_A_GATE = "a manager takes POST requests of gates in HTTP/1.1, and nothing else"
+_MALFORMED_HEADER = "a header is malformed, or sent twice"
 
 log = logging.getLogger("onejob.manager")
 
@@ -98,61 +102,37 @@ class ManagerConfig(Struct, frozen=True, kw_only=True):
             raise Invalid("port", "port is a number from 0 to 65535; choose one")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        if self.tls_cert is None:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(self.tls_cert, self.tls_key, password="")
-            context.set_ciphers(_MANAGERS_TLS_CIPHERS)
-            if self.tls_client_ca is not None:
-                context.load_verify_locations(self.tls_client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ValueError) as error:
-            raise Invalid(
-                "tls_cert",
-                f"the files for TLS cannot be used ({error}); name PEM files that belong together, with a key that has no "
-                "password",
-            ) from error
-        return context
+        return tls_context(self.tls_cert, self.tls_key, self.tls_client_ca)
 
 
 class ManagerServer:
-    """A listener in front of a ledger, and its connections."""
+    """The one server, with connections of gates in front of a ledger."""
 
     def __init__(self, ledger: ManagerIdempotencyLedger) -> None:
         self.ledger = ledger
-        self.connections: set[ManagerConnection] = set()
         self.is_draining = False
         self._strangers: Counter[str] = Counter()  # by address
-        self._listener: asyncio.Server | None = None
+        self._context = ConnectionContext(_answer_nothing, LIMITS, _render_refusal)
+        self._server: HttpServer | None = None
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> Address:
         """The address that it listens on."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: ManagerConnection(self),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HEAD_SECONDS_MAX,
-            ssl_shutdown_timeout=None if tls is None else TLS_SHUTDOWN_SECONDS_MAX,
-            backlog=BACKLOG,
-            reuse_address=True,
+        listener = bind_socket(host, port)
+        self._server = HttpServer(
+            self._context,
+            lambda context: ManagerConnection(context, self),
+            tls=tls,
+            drain_seconds_max=DRAIN_SECONDS_MAX,
+            has_date=False,
         )
-        name: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
-        return name
+        await self._server.start([listener])
+        return address_of(listener)
 
-    def admit(self, connection: "ManagerConnection", address: str) -> bool:
-        """Take a new connection, unless there are too many."""
+    def admit(self, address: str) -> bool:
+        """Count a new connection as a stranger's; False: there are too many."""
         strangers = self._strangers
-        if (
-            self.is_draining
-            or len(self.connections) >= CONNECTIONS_MAX
-            or strangers[address] >= STRANGERS_PER_ADDRESS_MAX
-            or strangers.total() >= STRANGERS_MAX
-        ):
+        if self.is_draining or strangers[address] >= STRANGERS_PER_ADDRESS_MAX or strangers.total() >= STRANGERS_MAX:
             return False
-        self.connections.add(connection)
         strangers[address] += 1
         return True
 
@@ -164,105 +144,104 @@ class ManagerServer:
     async def aclose(self, drain_seconds: float = DRAIN_SECONDS_MAX) -> None:
         """Take no more requests, answer those that are executed, close all connections."""
         self.is_draining = True
-        if self._listener is not None:
-            self._listener.close()
-        for connection in tuple(self.connections):
-            connection.close_if_idle()
-        running = [connection.task for connection in self.connections if connection.task is not None]
-        if running:
-            await asyncio.wait(running, timeout=drain_seconds)
-        for connection in tuple(self.connections):
-            connection.abort()
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        if self._server is not None:
+            self._server.drain_seconds_max = drain_seconds
+            await self._server.shut_down()
+            self._server.abort_connections()
 
 
-class ManagerConnection(asyncio.Protocol):
-    def __init__(self, server: ManagerServer) -> None:
+class ManagerConnection(Connection):
+    is_pipelined = False
+
+    def __init__(self, context: ConnectionContext, server: ManagerServer) -> None:
+        super().__init__(context)
+        self.app = self._respond
         self._server = server
-        self._loop = asyncio.get_running_loop()
-        self._parser = MessageParser(HELLO_BYTES_MAX)
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._body_bytes_max = HELLO_BYTES_MAX
+        self._life_timer: asyncio.TimerHandle | None = None
         self._is_chunked = False
-        self._is_stream = False
         self._stranger_address: str | None = None  # None: not counted as a stranger (any more)
-        self._settled: list[bytes] = []  # of a stream: not written yet
+        self._stream: HttpExchange | None = None
+        self._settled: list[bytes] = []  # of the stream: not written yet
         self._tenant_prefixes: tuple[bytes, ...] = ()  # of its records; empty: all
-        self.task: asyncio.Task[None] | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # those of uvloop have no common base class
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of sockets
+        super().connection_made(transport)
         address = _network_of(transport.get_extra_info("peername"))
-        if not self._server.admit(self, address):
-            self._transport.abort()
+        if not self._server.admit(address):
+            self.transport.abort()
             return
         self._stranger_address = address
         sock = transport.get_extra_info("socket")
         if sock is not None:  # so that a gate which vanished does not stay connected
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._timer = self._loop.call_later(HEAD_SECONDS_MAX, self.abort)
+        self._life_timer = self.loop.call_later(HEAD_SECONDS_MAX, self.transport.abort)
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            messages = self._parser.feed(data)
-            if not messages:
-                return
-            if len(messages) > 1 or self.task is not None or self._is_stream:
-                raise ProtocolError("send one request at a time")
-            request = _to_request(messages[0])
-        except ProtocolError as error:
-            self._refuse(str(error))
-            return
-        self._set_timer(SIGN_OF_LIFE_SECONDS, self._send_sign_of_life)
-        work = self._stream(request) if request.path == "/subscribe" else self._respond(request)
-        self.task = self._loop.create_task(work)
-
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """What is being executed goes on: the gate may be waiting for it on another connection."""
+        super().connection_lost(exc)
         self._cancel_timer()
-        self._server.connections.discard(self)
-        self._note_no_stranger()
+        self._mark_authenticated()
         self._server.ledger.unsubscribe(self._on_settled)
 
-    def close_if_idle(self) -> None:
-        if self.task is None:
-            self.abort()
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._stream is not None or not self._is_responding():
+            self.transport.abort()
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def check_head(self, version: str) -> None:
+        """No other program speaks on these connections, and two readings of one message must not exist."""
+        if self.parser.get_method() != b"POST" or version != "1.1":
+            raise UnreadableRequest(400, _NOT_A_GATE)
+        names = [name.lower() for name, _ in self.headers]
+        if len(set(names)) < len(names):
+            raise UnreadableRequest(400, _MALFORMED_HEADER)
+        if self.transfer_encodings:
+            raise UnreadableRequest(400, "a request has a Content-Length")
+        length = dict(zip(names, (value for _, value in self.headers), strict=True)).get(b"content-length", b"0")
+        if int(length) > self._body_bytes_max:
+            raise UnreadableRequest(400, "the body of a message is too large, or has two lengths")
 
-    async def _respond(self, request: WireRequest) -> None:
-        response = await self._server.ledger.respond(request)
-        self.task = None
-        if response.status == STATUS_OK:
-            self._note_no_stranger()
-            self._parser.body_bytes_max = response.body_bytes_max
-        self._cancel_timer()
-        if self._transport is None or self._transport.is_closing():
+    def head_limit_message(self) -> str:
+        return "the head of a message is too large"
+
+    def syntax_message(self, error: httptools.HttpParserError) -> str:
+        if isinstance(error, httptools.HttpParserInvalidMethodError):
+            return _NOT_A_GATE
+        return "the length of a body is not given" if "Content-Length" in str(error) else _MALFORMED_HEADER
+
+    async def _respond(self, scope: Scope, receive: Any, exchange: HttpExchange) -> None:
+        body = await _read_body(exchange, receive)
+        if body is None:
             return
+        self._set_timer(self._send_sign_of_life, exchange)
+        request = _to_request(scope, body)
+        if request.path == "/subscribe":
+            await self._stream_settled(request, exchange)
+            return
+        response = await self._server.ledger.respond(request)
+        if response.status == STATUS_OK:
+            self._mark_authenticated()
+            self._body_bytes_max = response.body_bytes_max or self._body_bytes_max
         is_last = (
             self._server.is_draining
             or self._stranger_address is not None
             or response.status == STATUS_UNAUTHORIZED  # its credential was revoked
         )
-        self._write_answer(response, is_last=is_last)
+        self._write_answer(exchange, response, is_last=is_last)
 
-    def _write_answer(self, response: WireResponse, *, is_last: bool) -> None:
-        assert self._transport is not None
-        if self._is_chunked:
-            self._transport.write(write_chunk(response.frame) + LAST_CHUNK)
-        else:
-            headers = _CLOSE if is_last else ()
-            self._transport.write(write_response(response.status, response.frame, headers))
-        self._is_chunked = False
+    def _write_answer(self, exchange: HttpExchange, response: WireResponse, *, is_last: bool) -> None:
+        self._cancel_timer()
         if is_last:
-            self._transport.close()
-            self._set_timer(HEAD_SECONDS_MAX, self.abort)  # if it does not read its answer
+            exchange.keep_alive = False
+        if self._is_chunked:
+            self._is_chunked = False
+            exchange.write_encoded(write_chunk(response.frame) + LAST_CHUNK)
+        else:
+            exchange.write_encoded(encode_response(response, is_last=is_last))
 
-    async def _stream(self, request: WireRequest) -> None:
-        """Begin a stream of settled records; it ends with the connection."""
+    async def _stream_settled(self, request: WireRequest, exchange: HttpExchange) -> None:
+        """A stream of settled records; it ends with the connection."""
         ledger = self._server.ledger
         try:
             key = await ledger.authorize(request)
@@ -270,64 +249,102 @@ class ManagerConnection(asyncio.Protocol):
             if key.is_site:
                 raise RequestError(STATUS_FORBIDDEN, "the credential of a site may deliver jobs, and nothing else")
         except RequestError as error:
-            self._refuse(str(error), error.status)
+            self._write_answer(exchange, _failure(error.status, str(error)), is_last=True)
             return
         except OnejobError as error:
-            self._refuse(str(error), STATUS_UNAVAILABLE)
+            self._write_answer(exchange, _failure(STATUS_UNAVAILABLE, str(error)), is_last=True)
             return
         except Exception as error:  # noqa: BLE001 - a stream that never begins must not look alive
             log.error("a request for a stream failed: %s", redacted_traceback(error))
-            self._refuse("the manager failed unexpectedly; see its log", STATUS_UNAVAILABLE)
+            failure = _failure(STATUS_UNAVAILABLE, "the manager failed unexpectedly; see its log")
+            self._write_answer(exchange, failure, is_last=True)
             return
-        finally:
-            self.task = None
-        if self._transport is not None and not self._transport.is_closing():
-            self._is_stream = True
-            self._note_no_stranger()
-            self._tenant_prefixes = tuple(map(tenant_prefix, key.tenants))
-            self._send_sign_of_life()
-            ledger.subscribe(self._on_settled)
+        self._stream = exchange
+        self._mark_authenticated()
+        self._tenant_prefixes = tuple(map(tenant_prefix, key.tenants))
+        self._send_sign_of_life(exchange)
+        ledger.subscribe(self._on_settled)
+        while (await exchange.receive())["type"] != "http.disconnect":
+            pass
 
     def _on_settled(self, record_id: bytes) -> None:
         if self._tenant_prefixes and not record_id.startswith(self._tenant_prefixes):
             return
         if not self._settled:
-            self._loop.call_soon(self._write_settled)
+            self.loop.call_soon(self._write_settled)
         self._settled.append(record_id)
 
     def _write_settled(self) -> None:
         settled, self._settled = self._settled, []
-        if self._transport is None or self._transport.is_closing():
+        if self._stream is None:
             return
-        self._transport.write(write_chunk(RESULT + encode_struct(settled)))
-        if self._transport.get_write_buffer_size() > STREAM_BUFFER_BYTES_MAX:
-            self.abort()  # it does not read; polling finds what it misses
+        self._stream.write_encoded(write_chunk(RESULT + encode_struct(settled)), more=True)
+        if self.transport.get_write_buffer_size() > STREAM_BUFFER_BYTES_MAX:
+            self.transport.abort()  # it does not read; polling finds what it misses
 
-    def _send_sign_of_life(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        begin = b"" if self._is_chunked else begin_chunked_response(STATUS_OK)
+    def _send_sign_of_life(self, exchange: HttpExchange) -> None:
+        begin = b"" if self._is_chunked else CHUNKED_HEAD
         self._is_chunked = True
-        self._transport.write(begin + write_chunk(KEEPALIVE_FRAME))
-        self._set_timer(SIGN_OF_LIFE_SECONDS, self._send_sign_of_life)
+        exchange.write_encoded(begin + write_chunk(KEEPALIVE_FRAME), more=True)
+        self._set_timer(self._send_sign_of_life, exchange)
 
-    def _refuse(self, message: str, status: int = STATUS_BAD_REQUEST) -> None:
-        self._cancel_timer()
-        if self._transport is not None and not self._transport.is_closing():
-            self._write_answer(WireResponse(status, FAILURE + encode_struct(Failure(message))), is_last=True)
-
-    def _note_no_stranger(self) -> None:
+    def _mark_authenticated(self) -> None:
         if self._stranger_address is not None:
             self._server.forget_stranger(self._stranger_address)
             self._stranger_address = None
 
-    def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+    def _set_timer(self, callback: Callable[[HttpExchange], None], exchange: HttpExchange) -> None:
         self._cancel_timer()
-        self._timer = self._loop.call_later(seconds, callback)
+        self._life_timer = self.loop.call_later(SIGN_OF_LIFE_SECONDS, callback, exchange)
 
     def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._life_timer is not None:
+            self._life_timer.cancel()
+
+
+async def _read_body(exchange: HttpExchange, receive: Any) -> bytes | None:
+    """None: the connection ended before."""
+    body = exchange.take_body_fast()
+    if body is not None:
+        return body
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        pieces.append(message["body"])
+        if not message["more_body"]:
+            return b"".join(pieces)
+
+
+def encode_response(response: WireResponse, *, is_last: bool) -> bytes:
+    close = b"connection: close\r\n" if is_last else b""
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (
+        _HEAD % response.status,
+        close,
+        len(response.frame),
+        response.frame,
+    )
+
+
+def write_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _failure(status: int, message: str) -> WireResponse:
+    return WireResponse(status, FAILURE + encode_struct(Failure(message)))
+
+
+def _render_refusal(refusal: RefusedRequest) -> bytes:
+    """A request that was begun gets no answer, since it may have been executed: the gate finds the connection closed."""
+    if refusal.scope is not None:
+        return b""
+    status = STATUS_UNAVAILABLE if refusal.status == STATUS_UNAVAILABLE else STATUS_BAD_REQUEST
+    return encode_response(_failure(status, refusal.message), is_last=True)
+
+
+async def _answer_nothing(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("each connection of a gate has an application of its own")
 
 
 def _network_of(peer: Any) -> str:
@@ -336,14 +353,12 @@ def _network_of(peer: Any) -> str:
     return "" if address is None else network_of(address)
 
 
-def _to_request(message: Message) -> WireRequest:
-    headers = message.headers
-    if b"transfer-encoding" in headers:
-        raise ProtocolError("a request has a Content-Length")
+def _to_request(scope: Scope, body: bytes) -> WireRequest:
+    headers = {name.lower(): value for name, value in scope["headers"]}
     scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     return WireRequest(
-        parse_request_path(message.start),
-        message.body,
+        scope["raw_path"].decode("latin-1"),
+        body,
         headers.get(VERSION_HEADER, b"").decode("latin-1"),
         headers.get(LEDGER_HEADER, b"").decode("latin-1"),
         key.strip() if scheme.lower() == "bearer" else "",
@@ -395,13 +410,12 @@ async def serve_manager(config: ManagerConfig, settings: GateSettings, on_ready:
     server = ManagerServer(ledger)
     maintenance: asyncio.Task[Any] | None = None
     try:
-        host, port = await server.listen(config.host, config.port, tls)
+        address = await server.listen(config.host, config.port, tls)
         maintenance = asyncio.create_task(ledger.maintain(IdempotencyConfig.from_env().cleanup_interval_seconds))
         stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-        on_ready(Address(host, port).url(is_tls=tls is not None), engine)
-        await stopped.wait()
+        with on_signals(stopped.set):
+            on_ready(address.url(is_tls=tls is not None), engine)
+            await stopped.wait()
     finally:
         if maintenance is not None:
             maintenance.cancel()

@@ -54,12 +54,13 @@ log = logging.getLogger("onejob.http")
 
 
 class ConnectionLimits(NamedTuple):
-    """Of a connection. In seconds: of a head, of a body, and between two requests."""
+    """Of connections. In seconds: of a head, of a body, and between two requests."""
 
     head_bytes_max: int
     head_seconds_max: float
     body_seconds_max: float
     idle_seconds_max: float
+    connections_max: float = _NEVER
 
 
 class CorkedWrites:
@@ -114,6 +115,9 @@ class CorkedTransport(asyncio.Transport):
         data, self._buffer = self._buffer, b""
         if data and not self._transport.is_closing():
             self._transport.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer) + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -321,6 +325,8 @@ class Connection(HeadReader, asyncio.Protocol):
         self.server = _address(transport, "sockname")
         self.client = _address(transport, "peername")
         self.scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        if len(self.context.connections) > self.limits.connections_max:
+            self.transport.abort()
         self._enter_stage(Stage.HEAD, self.limits.head_seconds_max)
         self._check_deadlines()
 

@@ -61,7 +61,7 @@ class HttpServer:
         self.context = context
         self._build = build_connection
         self._tls = tls
-        self._drain_seconds_max = drain_seconds_max
+        self.drain_seconds_max = drain_seconds_max
         self._has_date = has_date
         self._spares = spares
         self._release_waiters = release_waiters
@@ -114,7 +114,7 @@ class HttpServer:
         for connection in tuple(connections):
             connection.shutdown()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._drain_seconds_max):
+            async with asyncio.timeout(self.drain_seconds_max):
                 await self._wait_for_connections()
         if tasks:
             if not self.is_forced:

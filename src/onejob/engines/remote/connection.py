@@ -2,17 +2,21 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import httptools
 
 from onejob.addresses import Address
 
 from .codec import Malformed, decode_struct
-from .http1 import HeaderLines, Message, MessageParser, ProtocolError, parse_status, write_request
 from .messages import BODY_BYTES_MAX, FAILURE, KEEPALIVE_FRAME, RESULT, SILENCE_SECONDS_MAX, STATUS_OK, Failure
 
+HEAD_BYTES_MAX = 16_384
 IDLE_CONNECTIONS_MAX = 16
 _LATE_TIMER_SECONDS = 0.25
+
+HeaderLines = Sequence[tuple[bytes, bytes]]
 
 
 class NotSent(Exception):
@@ -40,15 +44,25 @@ class RequestRefused(Exception):
         self.failure = failure
 
 
+class ProtocolError(Exception):
+    """The other side does not answer as a manager does."""
+
+
+class ManagerAnswer(NamedTuple):
+    status: int
+    body: bytes
+    is_last: bool  # of its connection
+
+
 class WireConnection(asyncio.Protocol):
     """One connection. A caller that abandons a request closes it, so that a late response never answers the next request."""
 
     def __init__(self, host: str, silence_seconds_max: float) -> None:
         self._host = host
         self._silence_seconds_max = silence_seconds_max
-        self._parser = MessageParser(BODY_BYTES_MAX)
+        self._parser = AnswerParser(BODY_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Message] | None = None
+        self._answer: asyncio.Future[ManagerAnswer] | None = None
         self._loop = asyncio.get_running_loop()
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -69,8 +83,7 @@ class WireConnection(asyncio.Protocol):
         self._set_timer(self._silence_seconds_max)
         try:
             self._transport.write(write_request(path, self._host, headers, body))
-            message = await self._answer
-            return _result_of(message)
+            return _result_of(await self._answer)
         except (ProtocolError, Malformed) as error:
             self.close()
             raise NoAnswer(str(error)) from error
@@ -102,17 +115,17 @@ class WireConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
         try:
-            messages = self._parser.feed(data)
-            if messages and (len(messages) > 1 or self._answer is None):
+            answers = self._parser.feed(data)
+            if answers and (len(answers) > 1 or self._answer is None):
                 raise ProtocolError("an answer to no question")
         except ProtocolError as error:
             self._fail(str(error))
             return
-        if messages and self._answer is not None and not self._answer.done():
-            if messages[0].headers.get(b"connection") == b"close":
+        if answers and self._answer is not None and not self._answer.done():
+            if answers[0].is_last:
                 self._end_reason = "the manager closes the connection"
                 self.close()
-            self._answer.set_result(messages[0])
+            self._answer.set_result(answers[0])
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(self._end_reason if error is None else str(error))
@@ -156,11 +169,82 @@ async def open_connection(
     return connection
 
 
-def _result_of(message: Message) -> bytes:
-    status = parse_status(message.start)
-    body = message.body.lstrip(KEEPALIVE_FRAME)
-    if status == STATUS_OK and body[:1] == RESULT:
+class AnswerParser:
+    """Cuts a stream of bytes into answers.
+
+    With `on_chunk` the chunks of a body are handed over as they come, and the body of the answer is empty.
+    """
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self.on_chunk: Callable[[bytes], None] | None = None
+        self._body_bytes_max = body_bytes_max
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0  # since the end of the last answer; 0: no head is being read
+        self._has_length = False
+        self._body = bytearray()
+        self._answers: list[ManagerAnswer] = []
+
+    def feed(self, data: bytes) -> list[ManagerAnswer]:
+        """The answers that are complete now. Raises ProtocolError."""
+        self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if isinstance(error.__context__, ProtocolError):
+                raise error.__context__ from None
+            raise ProtocolError(f"this is not a manager: it does not answer in HTTP/1.1 ({error})") from None
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise ProtocolError("the head of an answer is too large")
+        answers, self._answers = self._answers, []
+        return answers
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        self._has_length = False
+        self._body.clear()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name, value = name.lower(), value.strip(b" \t")
+        if name == b"content-length":
+            if self._has_length or int(value) > self._body_bytes_max:
+                raise ProtocolError("the body of an answer is too large, or has two lengths")
+            self._has_length = True
+        elif name == b"transfer-encoding" and value == b"chunked":
+            self._has_length = True
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = -1 << 62
+        if self._parser.get_http_version() != "1.1" or not self._has_length:
+            raise ProtocolError("this is not a manager: it does not answer in HTTP/1.1, or without a length")
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+        if len(self._body) > self._body_bytes_max:
+            raise ProtocolError("the body of an answer is too large")
+
+    def on_chunk_complete(self) -> None:
+        if self.on_chunk is not None and self._body:
+            chunk = bytes(self._body)
+            self._body.clear()
+            self.on_chunk(chunk)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        is_last = not self._parser.should_keep_alive()
+        self._answers.append(ManagerAnswer(self._parser.get_status_code(), bytes(self._body), is_last))
+
+
+def write_request(path: str, host: str, headers: HeaderLines, body: bytes) -> bytes:
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    head = b"POST %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n"
+    return head % (path.encode(), host.encode(), lines, len(body)) + body
+
+
+def _result_of(answer: ManagerAnswer) -> bytes:
+    body = answer.body.lstrip(KEEPALIVE_FRAME)
+    if answer.status == STATUS_OK and body[:1] == RESULT:
         return body[1:]
     if body[:1] != FAILURE:
         raise ProtocolError("this is not a manager: its answer has no frames")
-    raise RequestRefused(status, decode_struct(body[1:], Failure))
+    raise RequestRefused(answer.status, decode_struct(body[1:], Failure))

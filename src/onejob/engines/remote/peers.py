@@ -22,13 +22,13 @@ from onejob.ids import random_fraction
 from .codec import Malformed, decode_struct, encode_struct
 from .connection import (
     IDLE_CONNECTIONS_MAX,
+    HeaderLines,
     NoAnswer,
     NotSent,
     RequestRefused,
     WireConnection,
     open_connection,
 )
-from .http1 import HeaderLines
 from .messages import (
     LEDGER_HEADER,
     STATUS_OTHER_LEDGER,
