@@ -25,8 +25,8 @@ from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
-from .runtime import Stats
 from .runtime.receipts import HeldKey, Receipt
+from .runtime.stats import Stats
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -27,9 +27,8 @@ from onejob.engine import BATCH_MAX
 from onejob.engines.batcher import QueueStats
 from onejob.ledger import Ledger
 from onejob.ledger.base import runtime_of
-from onejob.runtime import Stats
-from onejob.runtime.attempt_stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats
 from onejob.runtime.counts import CountsSnapshot, TypeCounts
+from onejob.runtime.stats import BUCKETS_SECONDS, OTHER_TYPE, RETRIED, TYPES_MAX, AttemptStats, Stats
 
 from .routing import Route
 

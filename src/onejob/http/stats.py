@@ -11,7 +11,7 @@ from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from onejob.engines.gate import CacheStats
-from onejob.runtime import Stats, TenantCounts
+from onejob.runtime.stats import Stats, TenantCounts
 from onejob.server.workers import SupervisorLink, Totals
 
 from .metrics import MetricFamily, MetricSample, outcomes_with_zeros

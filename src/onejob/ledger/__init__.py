@@ -15,10 +15,11 @@ from onejob.engines import open_engine
 from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
 from onejob.resources.keys import PurgeResult
-from onejob.runtime import Runtime, Stats
+from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.key_limit import checked_live_keys_max
 from onejob.runtime.settings import Said
+from onejob.runtime.stats import Stats
 from onejob.settings import IdempotencyConfig
 
 from .held_keys import HeldKeyOperations

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob import audit
@@ -25,24 +24,23 @@ from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Engine, EngineInfo, LedgerOwner
-from onejob.engines.batcher import Batcher, QueueStats
-from onejob.engines.gate import CacheStats, Gate
+from onejob.engines.batcher import Batcher
+from onejob.engines.gate import Gate
 from onejob.errors import OnejobError, StoreRefused, Unavailable, Unknown
 from onejob.ids import Ids
 from onejob.resources.keys import PurgeResult
 from onejob.settings import IdempotencyConfig
 
-from .activity import ActivityReporter
-from .attempt_stats import ENDING_REPLIES, AttemptStats, ended_attempts
 from .callers import STANDARD_WINDOWS, Caller, DefaultWindows
 from .claims import Claims
-from .counts import JobCounts
+from .counts import ActivityReporter, JobCounts
 from .external_keys import ExternalKeyTenants
 from .key_limit import LiveKeyLimit
 from .maintenance import PurgeProgress, Sweeper, SweepResult, purge_tenant
 from .paused_types import PausedTypes
 from .present import to_exception
 from .settings import Said, StoredSettings, load_settings, open_settings, refuse_differences
+from .stats import ENDING_REPLIES, AttemptStats, Stats, TenantCounts, ended_attempts
 from .wakeups import Waiters
 from .watch import JobWatcher
 
@@ -62,27 +60,6 @@ _PROBE_READ = LookUpJob(tenant=_NO_TENANT, job_id=bytes(16))
 SubmissionFilter = Callable[[Submit], Submit]
 
 log = logging.getLogger("onejob")
-
-
-class Stats(Struct, frozen=True):
-    """How a ledger is configured, what it counted since it was opened, and what it holds now."""
-
-    engine: str
-    durability_warning: str  # what the declared durability does not cover; empty: nothing
-    config: IdempotencyConfig
-    outcomes: Mapping[str, int]
-    refusals: Mapping[str, int]
-    gate: CacheStats
-    queues: Mapping[str, QueueStats]
-    sweep_totals: SweepResult
-    maintenance_failures: int
-
-
-class TenantCounts(Struct, frozen=True):
-    """A tenant's submissions in this process by outcome, and how many of its callers wait."""
-
-    outcomes: Mapping[str, int]
-    waiting: int
 
 
 class Runtime:

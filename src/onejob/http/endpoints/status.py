@@ -27,8 +27,8 @@ from onejob.http.schemas.types import ResponseBody
 from onejob.http.stats import ProcessOut, StatsSnapshot
 from onejob.ledger import Ledger
 from onejob.ledger.base import runtime_of
-from onejob.runtime import TenantCounts
 from onejob.runtime.counts import ALL_TENANTS
+from onejob.runtime.stats import TenantCounts
 from onejob.runtime.workers import list_workers
 
 READY_SECONDS_MAX = 2.0

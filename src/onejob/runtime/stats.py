@@ -1,18 +1,50 @@
-"""Counts the attempts that end in this process: how they ended, how long jobs waited, how long they ran."""
+"""What a process counts in memory: the attempts that end here, and with `Stats` all that its parts have counted.
+
+Submissions and what waits are counted where they pass (engines/gate.py, engines/batcher.py). What all processes share is in
+counts.py; http/metrics.py and http/stats.py show both.
+"""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from onejob.core.facts import Job
 from onejob.core.identity import CALLBACK_TYPE
 from onejob.core.replies import AnyReply, Finished, Maintained
 from onejob.core.states import CLAIMABLE_STATES
+from onejob.engines.batcher import QueueStats
+from onejob.engines.gate import CacheStats
+from onejob.settings import IdempotencyConfig
+
+from .maintenance import SweepResult
 
 BUCKETS_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)
 TYPES_MAX = 100  # further types are counted under OTHER_TYPE
 OTHER_TYPE = "other"
 RETRIED = "retried"
 ENDING_REPLIES = (Finished, Maintained)
+
+
+class Stats(Struct, frozen=True):
+    """How a ledger is configured, what it counted since it was opened, and what it holds now."""
+
+    engine: str
+    durability_warning: str  # what the declared durability does not cover; empty: nothing
+    config: IdempotencyConfig
+    outcomes: Mapping[str, int]
+    refusals: Mapping[str, int]
+    gate: CacheStats
+    queues: Mapping[str, QueueStats]
+    sweep_totals: SweepResult
+    maintenance_failures: int
+
+
+class TenantCounts(Struct, frozen=True):
+    """A tenant's submissions in this process by outcome, and how many of its callers wait."""
+
+    outcomes: Mapping[str, int]
+    waiting: int
 
 
 def ended_attempts(replies: Sequence[AnyReply | Exception]) -> list[tuple[Finished | Maintained, Job]]:
