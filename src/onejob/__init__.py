@@ -41,9 +41,9 @@ from .ledger.work import Attempt
 from .resources.jobs import JobView as Job
 from .resources.keys import KeyHistory, PurgeResult
 from .resources.quotas import SlotReservation
-from .resources.submissions import ClientState
+from .resources.submissions import ClientState, SequenceReceipt
 from .runtime.quota_views import Quota, UsageView
-from .runtime.receipts import HeldKey, Receipt, SequenceReceipt
+from .runtime.receipts import HeldKey, Receipt
 from .settings import IdempotencyConfig
 from .webhooks import verify_webhook
 from .worker import App, Context, Fatal, Retry, StepConflict, StepInterrupted, Worker

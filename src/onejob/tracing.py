@@ -25,7 +25,7 @@ from onejob.core.identity import NAME_CHARS_MAX, format_job_id
 from onejob.core.replies import Outcome, SequenceOutcome
 from onejob.core.submit import TRACEPARENT_LABEL
 from onejob.errors import IdempotencyConflict, OnejobError, SubmissionRefused
-from onejob.runtime.receipts import Receipt, SequenceReceipt
+from onejob.runtime.receipts import Receipt
 
 LINKS_MAX = 100  # of one span
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -143,10 +143,11 @@ class SubmissionSpan:
             self._span.set_attribute(f"onejob.outcomes.{outcome}", count)
         return None
 
-    def set_sequence_receipt(self, receipt: SequenceReceipt) -> None:
-        self._span.set_attribute("onejob.outcome", str(receipt.outcome))
-        if receipt.outcome is SequenceOutcome.ALREADY_COMMITTED and receipt.job_rows:
-            self._link(receipt.job_rows[0])
+    def set_sequence_outcome(self, outcome: SequenceOutcome, original: Job | None = None) -> None:
+        """`original`: the first job of a number that was committed before."""
+        self._span.set_attribute("onejob.outcome", str(outcome))
+        if original is not None:
+            self._link(original)
 
     def _link_original(self, receipt: Receipt) -> None:
         if receipt.outcome is Outcome.REPLAYED and receipt.job_row is not None and self._links < LINKS_MAX:

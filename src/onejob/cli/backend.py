@@ -56,10 +56,10 @@ from onejob.resources.jobs import Failures, Jobs, JobView, SingleJob, SitesOfJob
 from onejob.resources.keys import Keys
 from onejob.resources.operators import BulkResult, OverviewView, TypePaused, Types, Workers
 from onejob.resources.quotas import ReservationSettled, SlotReservations, TenantQuotaResponse
-from onejob.resources.submissions import ClientState, KeyOutcome, SequenceResponse
+from onejob.resources.submissions import ClientState, KeyOutcome, SequenceReceipt
 from onejob.runtime.counts import INTERVAL_MS as COUNTS_INTERVAL_MS
 from onejob.runtime.quota_views import to_quota_response, to_tenant_quota_response, to_usage_response
-from onejob.runtime.receipts import Receipt, to_key_outcome, to_sequence_response
+from onejob.runtime.receipts import Receipt, to_key_outcome
 from onejob.settings import CliSettings
 from onejob.sync import SyncLedger
 
@@ -150,7 +150,7 @@ class EngineBackend:
         self.ledger = sync.open(url, tenant=tenant, sweep=False, retention=retention)
 
     submit = _ledger_method(SyncLedger.submit_prepared, _submit_result)
-    submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, to_sequence_response)
+    submit_sequence = _ledger_method(SyncLedger.submit_sequence_prepared, _same)
     job = _ledger_method(SyncLedger.job, SingleJob)
     wait = _ledger_method(SyncLedger.wait_at_most, SingleJob)
     jobs = _ledger_method(SyncLedger.jobs, _jobs)
@@ -290,7 +290,7 @@ class ServerBackend:
         job_id = response.job.id if response.job else response.job_id or ""
         return SubmitResult(job_id, response.job, response.idempotency, response.warnings)
 
-    def submit_sequence(self, submission: SequencedSubmission) -> SequenceResponse:
+    def submit_sequence(self, submission: SequencedSubmission) -> SequenceReceipt:
         call = requests.sequence_call(
             submission.client_id,
             submission.sequence,

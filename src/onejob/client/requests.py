@@ -26,7 +26,7 @@ from onejob.resources.quotas import (
     TenantQuotaResponse,
     UsageResponse,
 )
-from onejob.resources.submissions import BatchResponse, ClientState, SequenceResponse, SubmitResponse
+from onejob.resources.submissions import BatchResponse, ClientState, SequenceReceipt, SubmitResponse
 
 from .decoding import decode_response
 from .flow import ServerResponse
@@ -92,7 +92,7 @@ class LimitsLike(Protocol):
     def cost_limit(self) -> CostLimitLike | None: ...
 
 
-class ClientSequenceReceipt(SequenceResponse, frozen=True):
+class ClientSequenceReceipt(SequenceReceipt, frozen=True):
     """The result of a submission under a sequence number."""
 
     attempts: int = 1

@@ -89,7 +89,7 @@ _COMPONENT_NAMES = {
     "TenantQuotaResponse": "TenantQuotaOut",
     "UsageResponse": "UsageOut",
     "SearchResult": "SearchOut",
-    "SequenceResponse": "SequenceOut",
+    "SequenceReceipt": "SequenceOut",
     "SequencedClient": "ClientOut",
     "SitesOfJob": "SitesOut",
     "SlotReservation": "ReservationOut",
@@ -99,8 +99,8 @@ _COMPONENT_NAMES = {
 }
 # Their docstrings speak to callers of the library.
 _WITHOUT_DESCRIPTION = {
-    "ClientStateOut", "JobOut", "JobsOut", "KeySummaryOut", "KeysOut", "LogsOut", "ReservationOut", "StepOut",
-    "TenantPurgedOut", "WorkerOut",
+    "ClientStateOut", "JobOut", "JobsOut", "KeySummaryOut", "KeysOut", "LogsOut", "ReservationOut",
+    "SequenceOut", "StepOut", "TenantPurgedOut", "WorkerOut",
 }  # fmt: skip
 _LIMIT_KEYWORDS = {"minimum", "maximum", "minLength", "maxLength", "not"}
 _SERVICE_PATHS = {"stats", "idempotency-policy"}

@@ -18,11 +18,12 @@ from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission, build_submit_sequence
 from onejob.ledger.service import ServiceLedger
 from onejob.ledger.submissions import SUBMIT_CHUNK_SIZE
+from onejob.resources.submissions import SequenceReceipt
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.present import to_exception
 from onejob.runtime.rate_limit import RateLimiter
-from onejob.runtime.receipts import HeldKey, Receipt, SequenceReceipt
+from onejob.runtime.receipts import HeldKey, Receipt
 
 from .problems import RateLimited
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,13 +26,15 @@ from onejob.core.submit import JobSpec, Submit
 from onejob.core.timestamps import to_utc
 from onejob.errors import Invalid
 from onejob.ids import Ids
-from onejob.resources.submissions import ClientState
+from onejob.resources.submissions import ClientState, SequenceReceipt
 from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows
-from onejob.runtime.present import to_exception
-from onejob.runtime.receipts import SequenceReceipt
+from onejob.runtime.present import to_exception, to_job_view, to_utc_or_none
 
 from .base import LedgerBase, repeated_under_new_settings
 from .parse import JobOptions, Submission, build_submit, checked_submission, list_options
+
+if TYPE_CHECKING:
+    from onejob.tracing import SubmissionSpan
 
 Scope = str | tuple[str, str]
 _spec_values = attrgetter(*JobSpec.__struct_fields__)
@@ -91,18 +93,22 @@ class SequenceOperations(LedgerBase):
             return await self._submit_number(sequenced)
         types = {str(submission.type) for submission in sequenced.jobs if isinstance(submission, Submission)}
         with tracing.trace_submission(types.pop() if len(types) == 1 else "jobs", len(sequenced.jobs)) as span:
-            receipt = await self._submit_number(sequenced, span.traceparent)
-            span.set_sequence_receipt(receipt)
-            return receipt
+            return await self._submit_number(sequenced, span)
 
     @repeated_under_new_settings
-    async def _submit_number(self, sequenced: SequencedSubmission, traceparent: str = "") -> SequenceReceipt:
-        runtime = self._runtime
+    async def _submit_number(
+        self, sequenced: SequencedSubmission, span: "SubmissionSpan | None" = None
+    ) -> SequenceReceipt:
+        runtime, traceparent = self._runtime, "" if span is None else span.traceparent
         command = build_submit_sequence(
             sequenced, self._caller, runtime.ids, windows=runtime.windows, traceparent=traceparent
         )
         (result,) = await self._gate.execute_each((runtime.key_limit.apply(command),))
-        return build_sequence_receipt(command, result)
+        receipt = build_sequence_receipt(command, result)
+        if span is not None:
+            replayed = result.jobs[:1] if isinstance(result, SequenceAlreadyCommitted) else ()
+            span.set_sequence_outcome(receipt.outcome, *replayed)
+        return receipt
 
     async def get_client_state(self, client_id: str, *, scope: Scope, any_owner: bool = False) -> ClientState:
         """The last committed number of a client, 0 if there is none; with `any_owner` also another credential's."""
@@ -165,6 +171,7 @@ def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseExcept
     if not isinstance(reply, (SequenceCommitted, SequenceAlreadyCommitted)):
         raise to_exception(reply, command.key)
     new = isinstance(reply, SequenceCommitted)
+    jobs = tuple(map(to_job_view, reply.jobs))
     return SequenceReceipt(
         outcome=SequenceOutcome.COMMITTED if new else SequenceOutcome.ALREADY_COMMITTED,
         client_id=command.client_id,
@@ -172,8 +179,9 @@ def build_sequence_receipt(command: SubmitSequence, reply: AnyReply | BaseExcept
         key=command.key,
         assigned_sequence=reply.sequence,
         last_committed_sequence=reply.sequence if isinstance(reply, SequenceCommitted) else reply.last,
-        job_rows=reply.jobs,
-        expires_ms=reply.expires_at,
+        job=jobs[0] if len(jobs) == 1 else None,
+        jobs=jobs,
+        expires_at=to_utc_or_none(reply.expires_at),
         warnings=reply.warnings if isinstance(reply, SequenceCommitted) else (),
     )
 

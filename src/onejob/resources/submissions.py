@@ -46,16 +46,18 @@ class BatchResponse(Resource, frozen=True):
     verdicts: list[BatchVerdict]
 
 
-class SequenceResponse(Resource, frozen=True):
+class SequenceReceipt(Resource, frozen=True):
+    """The answer to a sequence number."""
+
     outcome: SequenceOutcome
     client_id: str
     scope: str
     key: str
-    assigned_sequence: int
+    assigned_sequence: int  # under which the key was executed; not the one sent, if the key was used before
     last_committed_sequence: int
     job: JobView | None  # where there is exactly one
-    jobs: Sequence[JobView]
-    expires_at: UtcTimestamp | None
+    jobs: Sequence[JobView]  # in order
+    expires_at: UtcTimestamp | None  # until when the key replays these jobs; None once its record has expired
     warnings: Sequence[LimitWarning]
 
     @property

@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from onejob.core.facts import Job
 from onejob.core.identity import format_job_id
-from onejob.core.replies import KeyHeld, KeySettled, LimitWarning, Outcome, SequenceOutcome
+from onejob.core.replies import KeyHeld, KeySettled, LimitWarning, Outcome
 from onejob.core.states import IdempotencyStatus
 from onejob.core.timestamps import to_utc
 from onejob.resources.jobs import JobView
-from onejob.resources.submissions import KeyOutcome, SequenceResponse, SubmitResponse
+from onejob.resources.submissions import KeyOutcome, SubmitResponse
 
 from .present import job_id_text, to_job_view, to_utc_or_none
 
@@ -75,34 +75,6 @@ class HeldKey(Struct, frozen=True):
     lease_end: float = 0.0
 
 
-class SequenceReceipt(Struct, frozen=True, kw_only=True):
-    """The answer to a sequence number."""
-
-    outcome: SequenceOutcome
-    client_id: str
-    scope: str
-    key: str
-    assigned_sequence: int  # the number under which the key was executed; not the one sent, if the key was used before
-    last_committed_sequence: int
-    job_rows: tuple[Job, ...] = ()
-    expires_ms: int = 0
-    warnings: tuple[LimitWarning, ...] = ()
-
-    @property
-    def committed(self) -> bool:
-        return self.outcome is SequenceOutcome.COMMITTED
-
-    @property
-    def jobs(self) -> tuple[JobView, ...]:
-        """Its jobs in order."""
-        return tuple(map(to_job_view, self.job_rows))
-
-    @property
-    def expires_at(self) -> datetime | None:
-        """Until when the key replays these jobs; None once its record has expired."""
-        return to_utc_or_none(self.expires_ms)
-
-
 def build_held_key(held: KeyHeld, *, key: str, scope: str, lease_ms: int, lease_end: float) -> HeldKey:
     return HeldKey(
         key,
@@ -145,19 +117,3 @@ def to_submit_response(receipt: Receipt) -> SubmitResponse:
 
 def to_key_outcome(receipt: Receipt) -> KeyOutcome:
     return KeyOutcome(receipt.key, receipt.scope, receipt.outcome, receipt.expires_at)
-
-
-def to_sequence_response(receipt: SequenceReceipt) -> SequenceResponse:
-    jobs = receipt.jobs
-    return SequenceResponse(
-        receipt.outcome,
-        receipt.client_id,
-        receipt.scope,
-        receipt.key,
-        receipt.assigned_sequence,
-        receipt.last_committed_sequence,
-        jobs[0] if len(jobs) == 1 else None,
-        jobs,
-        receipt.expires_at,
-        receipt.warnings,
-    )

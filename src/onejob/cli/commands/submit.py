@@ -27,7 +27,7 @@ from onejob.core.sequence import checked_sequence
 from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
-from onejob.resources.submissions import SequenceResponse
+from onejob.resources.submissions import SequenceReceipt
 from onejob.settings import CiEnvironment, CliSettings
 
 EXAMPLE = """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'"""
@@ -108,7 +108,7 @@ def run(options: Namespace) -> CommandResult:
     return result._replace(exit_code=code, last_line=_report_to_ci(options, ci, result.value))
 
 
-def _prepare(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceResponse]:
+def _prepare(options: Namespace) -> Callable[[Backend], SubmitResult | SequenceReceipt]:
     submission = Submission(
         type=options.type,
         input=_read_job_input(options.input),
@@ -172,8 +172,8 @@ def _waits_for_end(options: Namespace) -> bool:
 
 
 def _wait_if_wanted(
-    backend: Backend, submitted: SubmitResult | SequenceResponse, options: Namespace
-) -> SubmitResult | SequenceResponse:
+    backend: Backend, submitted: SubmitResult | SequenceReceipt, options: Namespace
+) -> SubmitResult | SequenceReceipt:
     if not (_waits_for_end(options) and isinstance(submitted, SubmitResult)):
         return submitted
     if submitted.job is None:
@@ -238,8 +238,8 @@ def _append_outputs(path: str, outputs: dict[str, str]) -> None:
         print_error(f"{path} cannot be written ({error.strerror}); the job was created all the same")
 
 
-def render(screen: Screen, response: SubmitResult | SequenceResponse) -> str:
-    if isinstance(response, SequenceResponse):
+def render(screen: Screen, response: SubmitResult | SequenceReceipt) -> str:
+    if isinstance(response, SequenceReceipt):
         return _render_sequence(screen, response)
     outcome = response.idempotency.outcome
     style = "green" if outcome == "created" else "cyan"
@@ -253,7 +253,7 @@ def render(screen: Screen, response: SubmitResult | SequenceResponse) -> str:
     return "\n".join(lines + field_lines(screen, rows))
 
 
-def _render_sequence(screen: Screen, response: SequenceResponse) -> str:
+def _render_sequence(screen: Screen, response: SequenceReceipt) -> str:
     style = "green" if response.outcome is SequenceOutcome.COMMITTED else "cyan"
     head = f"{screen.paint(style, response.outcome)} number {screen.paint('bold', str(response.assigned_sequence))}"
     rows = [("job", job_line(screen, one)) for one in response.jobs]

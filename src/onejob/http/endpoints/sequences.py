@@ -31,8 +31,7 @@ from onejob.http.schemas.types import (
 )
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
-from onejob.resources.submissions import ClientState, SequenceResponse
-from onejob.runtime.receipts import SequenceReceipt, to_sequence_response
+from onejob.resources.submissions import ClientState, SequenceReceipt
 
 from .jobs import QUOTA_ERRORS, build_submission, to_timedelta
 
@@ -111,15 +110,14 @@ def build_sequenced_submission(client_id: str, body: SequenceBody, header: str |
 
 
 def _sequence_response(receipt: SequenceReceipt, request_id: str) -> Response:
-    body = to_sequence_response(receipt)
     headers: list[Header] = []
-    if body.job is not None:
-        headers.append((b"location", b"/api/jobs/" + body.job.id.encode()))
+    if receipt.job is not None:
+        headers.append((b"location", b"/api/jobs/" + receipt.job.id.encode()))
     if not receipt.committed:
         headers.append((b"idempotent-replayed", b"true"))
-    if body.expires_at is not None:
-        headers.append((b"idempotency-expires", body.expires_at.isoformat().encode()))
-    return resource_response(202 if receipt.committed else 200, body, request_id, *headers)
+    if receipt.expires_at is not None:
+        headers.append((b"idempotency-expires", receipt.expires_at.isoformat().encode()))
+    return resource_response(202 if receipt.committed else 200, receipt, request_id, *headers)
 
 
 def _build_jobs(body: SequenceBody) -> list[Submission]:
@@ -150,7 +148,7 @@ ROUTES = (
         Permission.SUBMIT,
         "Submit the next number of a client's sequence: one job, or a batch, all or nothing",
         SequenceBody,
-        SequenceResponse,
+        SequenceReceipt,
         202,
         takes_key=True,
         errors=("SEQUENCE_GAP", "ALREADY_COMMITTED", *QUOTA_ERRORS),
