@@ -124,44 +124,6 @@ HINTS: Final[dict[str, Any]] = {
 }
 
 
-class ConfirmedPosition(NamedTuple):
-    """The last request that showed the position of the replica to be the newest, and when that was."""
-
-    ordinal: int
-    at: float  # on the clock of this machine
-    date: int  # on the store's
-
-
-class Damage(Struct, frozen=True):
-    """What was read of the objects that decide, and which of them are not as they were written."""
-
-    entries: int
-    snapshots: int
-    payloads: int
-    found: list[str]
-
-
-class AcceptedLoss(NamedTuple):
-    """What is left, and how many later entries something tells of: a replica of this machine, or the view."""
-
-    summary: Summary
-    commits_lost: int | None  # None: it cannot be said, e.g. because an earlier call was interrupted
-
-
-class WriteCall:
-    """How far a call has come, for the error of a caller that stops waiting."""
-
-    def __init__(self) -> None:
-        self.may_be_sent = False
-        self.abandoned = False
-
-    def stop_waiting(self) -> Unavailable | Unknown:
-        if self.may_be_sent:
-            return Unknown("the bucket has not answered in time; retry with the same key")
-        self.abandoned = True
-        return Unavailable("the bucket is slow: nothing was done; retry")
-
-
 class BucketEngine(EngineBase):
     _check: asyncio.Task[None] | None = None
     _date = 0  # the last that the store told
@@ -301,7 +263,7 @@ class BucketEngine(EngineBase):
         erasure = await self._retry(lambda: self._keeper.examine_erasure(requested_at)) if requested_at else None
         return erasure if erasure is not None and erasure.remaining else None
 
-    async def find_damage(self) -> Damage:
+    async def find_damage(self) -> "Damage":
         """Read and verify every object that decides; for `onejob doctor`."""
         await self._confirm()
         snapshots = await self._retry(lambda: list_names(self._objects, SNAPSHOT_FOLDER))
@@ -351,7 +313,7 @@ class BucketEngine(EngineBase):
         await self._confirm()
         return self._replica.state.position
 
-    async def accept_loss(self) -> AcceptedLoss:
+    async def accept_loss(self) -> "AcceptedLoss":
         """Begin another ledger after the last entry that is left, for `onejob restore --accept-loss`.
 
         The entry comes first: whoever has served the old ledger stops at it. If this process dies before it has named the new
@@ -405,7 +367,7 @@ class BucketEngine(EngineBase):
 
     # Writing
 
-    async def _write_or_unknown(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+    async def _write_or_unknown(self, commands: Sequence[Command[Any]], call: "WriteCall") -> list[AnyReply]:
         """Whatever fails while an entry of this batch may be in the log, it does not say that nothing was done."""
         try:
             return await self._translate(self._write, commands, call)
@@ -414,7 +376,7 @@ class BucketEngine(EngineBase):
                 raise Unknown(f"a failure followed a write that may have been executed ({error})") from error
             raise
 
-    async def _write(self, commands: Sequence[Command[Any]], call: WriteCall) -> list[AnyReply]:
+    async def _write(self, commands: Sequence[Command[Any]], call: "WriteCall") -> list[AnyReply]:
         async with self._lock:
             for _ in range(_ATTEMPTS_MAX):
                 if call.abandoned:
@@ -436,7 +398,7 @@ class BucketEngine(EngineBase):
         self._confirm_position(ordinal)
         return list(decided.replies)
 
-    async def _put_entry(self, decided: Decided, call: WriteCall) -> ViewChanges | None:
+    async def _put_entry(self, decided: Decided, call: "WriteCall") -> ViewChanges | None:
         """Commit what was decided; None if another process has taken the position."""
         state = self._replica.state
         entry = encode_entry(state.position + 1, self._ids.holder(), state.digest, decided.at, decided.parts)
@@ -453,7 +415,7 @@ class BucketEngine(EngineBase):
             return None
         return await self._commit_replica(entry)
 
-    async def _append(self, entry: LogEntry, call: WriteCall) -> LogEntry | None:
+    async def _append(self, entry: LogEntry, call: "WriteCall") -> LogEntry | None:
         """Create an entry; returns the other one that is at its position, or None if it is ours."""
         name = log_name(entry.position)
         may_be_sent = False
@@ -529,7 +491,7 @@ class BucketEngine(EngineBase):
         elif changes.created:
             await self._view.write_before_reply(changes.created)
 
-    async def _check_age(self, proof: ConfirmedPosition) -> None:
+    async def _check_age(self, proof: "ConfirmedPosition") -> None:
         """After the answer: a process that stood still for longer than entries are kept has put its entry for nothing."""
         backoff = self._backoff()
         while not self._is_stale(proof):
@@ -787,7 +749,7 @@ class BucketEngine(EngineBase):
     def _confirm_position(self, ordinal: int) -> None:
         self._proof = ConfirmedPosition(max(self._proof.ordinal, ordinal), self._clock.monotonic(), self._date)
 
-    def _is_stale(self, proof: ConfirmedPosition | None = None) -> bool:
+    def _is_stale(self, proof: "ConfirmedPosition | None" = None) -> bool:
         """True if the proof is too old, by this machine's clock or by the store's."""
         proof = proof or self._proof
         seconds = max(self._clock.monotonic() - proof.at, (self._date - proof.date) / 1000)
@@ -971,6 +933,44 @@ class BucketEngine(EngineBase):
                 await self._objects.put(CURSOR_NAME, b"%d" % position)
         except (RequestFailed, OnejobError, apsw.Error, OSError) as error:
             log.warning("the view of %s could not be repaired, will retry: %s", self._display, error)
+
+
+class ConfirmedPosition(NamedTuple):
+    """The last request that showed the position of the replica to be the newest, and when that was."""
+
+    ordinal: int
+    at: float  # on the clock of this machine
+    date: int  # on the store's
+
+
+class Damage(Struct, frozen=True):
+    """What was read of the objects that decide, and which of them are not as they were written."""
+
+    entries: int
+    snapshots: int
+    payloads: int
+    found: list[str]
+
+
+class AcceptedLoss(NamedTuple):
+    """What is left, and how many later entries something tells of: a replica of this machine, or the view."""
+
+    summary: Summary
+    commits_lost: int | None  # None: it cannot be said, e.g. because an earlier call was interrupted
+
+
+class WriteCall:
+    """How far a call has come, for the error of a caller that stops waiting."""
+
+    def __init__(self) -> None:
+        self.may_be_sent = False
+        self.abandoned = False
+
+    def stop_waiting(self) -> Unavailable | Unknown:
+        if self.may_be_sent:
+            return Unknown("the bucket has not answered in time; retry with the same key")
+        self.abandoned = True
+        return Unavailable("the bucket is slow: nothing was done; retry")
 
 
 def _refuse_missing_folder(url: BucketUrl) -> None:

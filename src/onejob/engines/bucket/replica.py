@@ -72,140 +72,11 @@ _REPLICA_FIELDS: Final = "digest, at, log_bytes, snapshot, snapshot_bytes, snaps
 _RECORD_NAME_FIELDS: Final = "tenant, scope, key, id, user"
 
 
-class LogState(NamedTuple):
-    """Where a replica is in the log, and what the log has grown since the last snapshot."""
-
-    position: int
-    digest: bytes  # of the last entry
-    at: int
-    log_bytes: int
-    snapshot: int
-    snapshot_bytes: int
-    snapshot_at: int
-
-
-class Mark(NamedTuple):
-    """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
-
-    position: int
-    digest: bytes  # empty: it is not known
-
-
-class Summary(NamedTuple):
-    """What is in a bucket."""
-
-    ledger_id: str
-    commits: int
-    schema_version: int
-    keys: int
-    jobs: int
-    last_change_at: int
-
-
-class Payload(NamedTuple):
-    name: str
-    digest: bytes
-    data: bytes
-
-
-class Decided(NamedTuple):
-    """A batch that is decided and stored in the open transaction of the replica."""
-
-    replies: list[AnyReply]
-    parts: list[LogPart]
-    payloads: list[Payload]  # to be put before the entry
-    at: int
-
-
-class ViewChanges(NamedTuple):
-    """The objects of the view that an entry concerns."""
-
-    created: list[str]
-    changed: list[str]
-
-
-_NOTHING: Final = LogState(0, b"", 0, 0, 0, 0, 0)
-
-
-def payload_name(job_id: bytes, kind: int, index: int, digest: bytes) -> str:
-    return f"payload/{format_job_id(job_id)}/{AttachmentKind(kind).name.lower()}-{index}-{digest.hex()}"
-
-
-class ReplicaFile:
-    """A file that no other process uses: the first whose lock can be had, or a temporary one, which leaves all as they are."""
-
-    def __init__(self, folder: str, place: str, *, temporary: bool = False) -> None:
-        root = Path(folder) if folder else cache_folder()
-        self._place = place
-        self._temporary: Path | None = None
-        try:
-            root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError:
-            # No home folder. A fixed name in the temporary folder could be somebody else's.
-            root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-"))
-        self._root = root
-        if temporary:
-            root = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
-            self._temporary = self._temporary or root
-        for number in range(_SLOTS_MAX):
-            self.path = root / f"bucket-{place}-{number}.db"
-            self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                os.close(self._lock)
-        raise Unavailable(
-            f"{_SLOTS_MAX} processes use replicas in {root}; name another folder with replica= in the URL"
-        )
-
-    def list_others(self) -> list[Path]:
-        """The replicas of other processes on the same bucket, whether they run or not. They may come and go meanwhile."""
-        begin, end = self.pattern.name.split("*")
-        found: list[Path] = []
-        with suppress(FileNotFoundError):
-            found = [
-                self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)
-            ]
-        return [path for path in found if path != self.path and _has_content(path)]
-
-    def find_used(self) -> Path | None:
-        """The replica of another process that runs."""
-        for number in range(_SLOTS_MAX):
-            path = self._root / f"bucket-{self._place}-{number}.db"
-            try:
-                lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except OSError:  # nobody has had this place, or it is another user's
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if path != self.path:
-                    return path
-            finally:
-                os.close(lock)
-        return None
-
-    @property
-    def pattern(self) -> Path:
-        return self._root / f"bucket-{self._place}-*.db"
-
-    def remove(self) -> None:
-        for suffix in _SUFFIXES:
-            with suppress(FileNotFoundError):
-                os.remove(f"{self.path}{suffix}")
-
-    def release(self) -> None:
-        os.close(self._lock)
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-
 class Replica:
     """Blocking, and used from one thread at a time. A batch is decided in a transaction that stays open until its entry is
     in the log; another connection reads meanwhile what was committed."""
 
-    def __init__(self, file: ReplicaFile, latest_ms: Callable[[], int], *, view: bool) -> None:
+    def __init__(self, file: "ReplicaFile", latest_ms: Callable[[], int], *, view: bool) -> None:
         self._file = file
         self._latest_ms = latest_ms
         self._view = view
@@ -216,7 +87,7 @@ class Replica:
         self._written: list[tuple[str, int]] = []  # of the view, not yet noted
         self._decided_at = 0
         self.ledger_ids: Sequence[str] = ("",)  # the last is served
-        self.state = _NOTHING
+        self.state = LogState(0, b"", 0, 0, 0, 0, 0)
 
     @property
     def path(self) -> Path:
@@ -254,7 +125,7 @@ class Replica:
             )
         return ledger_id == self.ledger_id
 
-    def read_marks(self) -> list[Mark]:
+    def read_marks(self) -> "list[Mark]":
         """How far the replicas of other processes on this machine have come."""
         return [mark for ledger_id, mark in self._read_others() if self._is_current(ledger_id)]
 
@@ -263,7 +134,7 @@ class Replica:
         found = {id: None for id, _ in self._read_others() if origin_of(id) == origin_of(self.ledger_id)}
         return [id for id in found if id not in self.ledger_ids]
 
-    def _read_others(self) -> list[tuple[str, Mark]]:
+    def _read_others(self) -> "list[tuple[str, Mark]]":
         """The replicas of this boot and user, by the ids of their ledgers. One that cannot be read says nothing."""
         found = []
         for path in self._file.list_others():
@@ -294,7 +165,7 @@ class Replica:
         self._writer().db.execute("UPDATE replica SET digest = ?", (first_digest(origin_of(self.ledger_id)),))
         self._adopt()
 
-    def verify_snapshot(self, snapshot: Path, name: str) -> Mark:
+    def verify_snapshot(self, snapshot: Path, name: str) -> "Mark":
         """Where in the log it is, before anything is replaced by it."""
         try:
             with closing(schema.connect(str(snapshot), synchronous="OFF")) as db:
@@ -376,7 +247,7 @@ class Replica:
             raise Unavailable("the local replica is closed; retry")
         return self._reads
 
-    def decide(self, commands: Sequence[Command[Any]]) -> Decided:
+    def decide(self, commands: Sequence[Command[Any]]) -> "Decided":
         """Decide a batch and store it in a transaction, which stays open if anything changed."""
         store = self._writer()
         store.rollback()
@@ -414,7 +285,7 @@ class Replica:
             store.rollback()
         return Decided(replies, parts, payloads, at)
 
-    def commit(self, entry: LogEntry) -> ViewChanges:
+    def commit(self, entry: LogEntry) -> "ViewChanges":
         """Commit the open transaction, whose entry is in the log."""
         store = self._writer()
         committed = self._note_view(entry.parts, entry.position)
@@ -483,7 +354,7 @@ class Replica:
                 for (tenant,) in db.execute("SELECT tenant FROM job WHERE id = ?", (id,)).fetchall():
                     self._mark_pending(task_name(str(tenant), id), Kind.JOB, id, entry)
 
-    def _note_view(self, parts: Sequence[LogPart], entry: int) -> ViewChanges:
+    def _note_view(self, parts: Sequence[LogPart], entry: int) -> "ViewChanges":
         """Note the objects of the view that these changes concern."""
         created: list[str] = []
         changed: list[str] = []
@@ -528,7 +399,7 @@ class Replica:
     def read(self, commands: Sequence[Command[Any]]) -> list[AnyReply]:
         return self._reader().read(commands)
 
-    def scan(self, query: Query[T]) -> tuple[Page[T], dict[int, Payload]]:
+    def scan(self, query: Query[T]) -> "tuple[Page[T], dict[int, Payload]]":
         """A page, and for those of its attachments that are objects of their own what they must be."""
         db = self._reader().db
         page = queries.run_query(db, query, self.now())
@@ -541,7 +412,7 @@ class Replica:
                     large[n] = found
         return page, large
 
-    def _find_payload(self, job_id: bytes, kind: int, index: int) -> Payload | None:
+    def _find_payload(self, job_id: bytes, kind: int, index: int) -> "Payload | None":
         row: Any = (
             self._reader()
             .db.execute(
@@ -551,7 +422,7 @@ class Replica:
         )
         return None if row is None else Payload(payload_name(job_id, kind, index, row[0]), row[0], b"")
 
-    def list_payloads(self) -> list[Payload]:
+    def list_payloads(self) -> "list[Payload]":
         rows: Any = self._reader().db.execute('SELECT job_id, kind, "index", digest FROM payload')
         return [Payload(payload_name(*row), row[3], b"") for row in rows]
 
@@ -628,7 +499,7 @@ class Replica:
         """Another process has written the view up to an entry."""
         self._writer().db.execute("DELETE FROM view_pending WHERE entry <= ?", (entry,))
 
-    def copy_to(self, path: Path) -> LogState:
+    def copy_to(self, path: Path) -> "LogState":
         """Copy what is committed, page by page. On connections of its own, so that it may run in another thread."""
         schema.prepare_file(str(path), create=True)
         source = schema.connect(str(self.path), synchronous="OFF")
@@ -651,7 +522,7 @@ class Replica:
         rows = self._reader().select(Kind.POLICY, [ERASURE_POLICY_ID])
         return int(fact_from_row(Kind.POLICY, rows[0]).changed_at) if rows else 0
 
-    def summarize(self) -> Summary:
+    def summarize(self) -> "Summary":
         db = self._reader().db
         keys, jobs = (int(db.execute(f"SELECT count(*) FROM {TABLES[kind]}").get) for kind in (Kind.RECORD, Kind.JOB))
         return Summary(self.ledger_id, self.state.position, int(db.pragma("user_version")), keys, jobs, self.state.at)
@@ -667,6 +538,132 @@ class Replica:
     def _fetch(self, sql: str) -> Any:
         assert self._store is not None
         return self._store.db.execute(sql).fetchone()
+
+
+class LogState(NamedTuple):
+    """Where a replica is in the log, and what the log has grown since the last snapshot."""
+
+    position: int
+    digest: bytes  # of the last entry
+    at: int
+    log_bytes: int
+    snapshot: int
+    snapshot_bytes: int
+    snapshot_at: int
+
+
+class Mark(NamedTuple):
+    """An entry that a process of this machine has seen: the log must have it, or have deleted it behind a snapshot."""
+
+    position: int
+    digest: bytes  # empty: it is not known
+
+
+class Summary(NamedTuple):
+    """What is in a bucket."""
+
+    ledger_id: str
+    commits: int
+    schema_version: int
+    keys: int
+    jobs: int
+    last_change_at: int
+
+
+class Payload(NamedTuple):
+    name: str
+    digest: bytes
+    data: bytes
+
+
+class Decided(NamedTuple):
+    """A batch that is decided and stored in the open transaction of the replica."""
+
+    replies: list[AnyReply]
+    parts: list[LogPart]
+    payloads: list[Payload]  # to be put before the entry
+    at: int
+
+
+class ViewChanges(NamedTuple):
+    """The objects of the view that an entry concerns."""
+
+    created: list[str]
+    changed: list[str]
+
+
+def payload_name(job_id: bytes, kind: int, index: int, digest: bytes) -> str:
+    return f"payload/{format_job_id(job_id)}/{AttachmentKind(kind).name.lower()}-{index}-{digest.hex()}"
+
+
+class ReplicaFile:
+    """A file that no other process uses: the first whose lock can be had, or a temporary one, which leaves all as they are."""
+
+    def __init__(self, folder: str, place: str, *, temporary: bool = False) -> None:
+        root = Path(folder) if folder else cache_folder()
+        self._place = place
+        self._temporary: Path | None = None
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            # No home folder. A fixed name in the temporary folder could be somebody else's.
+            root = self._temporary = Path(tempfile.mkdtemp(prefix="onejob-"))
+        self._root = root
+        if temporary:
+            root = Path(tempfile.mkdtemp(prefix="onejob-", dir=root))
+            self._temporary = self._temporary or root
+        for number in range(_SLOTS_MAX):
+            self.path = root / f"bucket-{place}-{number}.db"
+            self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                os.close(self._lock)
+        raise Unavailable(
+            f"{_SLOTS_MAX} processes use replicas in {root}; name another folder with replica= in the URL"
+        )
+
+    def list_others(self) -> list[Path]:
+        """The replicas of other processes on the same bucket, whether they run or not. They may come and go meanwhile."""
+        begin, end = self.pattern.name.split("*")
+        found: list[Path] = []
+        with suppress(FileNotFoundError):
+            found = [
+                self._root / name for name in os.listdir(self._root) if name.startswith(begin) and name.endswith(end)
+            ]
+        return [path for path in found if path != self.path and _has_content(path)]
+
+    def find_used(self) -> Path | None:
+        """The replica of another process that runs."""
+        for number in range(_SLOTS_MAX):
+            path = self._root / f"bucket-{self._place}-{number}.db"
+            try:
+                lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:  # nobody has had this place, or it is another user's
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if path != self.path:
+                    return path
+            finally:
+                os.close(lock)
+        return None
+
+    @property
+    def pattern(self) -> Path:
+        return self._root / f"bucket-{self._place}-*.db"
+
+    def remove(self) -> None:
+        for suffix in _SUFFIXES:
+            with suppress(FileNotFoundError):
+                os.remove(f"{self.path}{suffix}")
+
+    def release(self) -> None:
+        os.close(self._lock)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 class LostLedger(StoreRefused):

@@ -65,24 +65,6 @@ _FAULTS = {
 }
 
 
-class SessionState(NamedTuple):
-    """What the caller's session says of itself with every reply."""
-
-    fault: str
-    waits_for_standby: bool
-
-    def refuse_fault(self) -> None:
-        if self.fault:
-            raise StoreRefused(f"nothing was done: {_FAULTS[self.fault]}, then retry")
-
-
-class ProvenSettings(NamedTuple):
-    """The settings, and the bytes that prove them: one value, because threads share it."""
-
-    settings: LedgerSettings
-    body: bytes
-
-
 class CallersTransaction:
     """Shared by all transactions of a process: the statements of a schema, and an estimate of the server's clock."""
 
@@ -94,7 +76,7 @@ class CallersTransaction:
         self._counted_until: dict[bytes, float] = {}  # by usage id
         self._settings: ProvenSettings | None = None  # None: to be read
 
-    def load_settings(self) -> Steps[ProvenSettings]:
+    def load_settings(self) -> "Steps[ProvenSettings]":
         """The settings of the ledger, which are read once per process and after every change."""
         if self._offset_ms is None:
             yield from self._greet()
@@ -103,7 +85,7 @@ class CallersTransaction:
             settings = self._settings = yield from self._read_settings()
         return settings
 
-    def _read_settings(self) -> Steps[ProvenSettings]:
+    def _read_settings(self) -> "Steps[ProvenSettings]":
         select = Statement(self._statements.settings_sql, (SETTINGS_POLICY_ID,))
         rows = yield select
         if not rows:  # the tables are new
@@ -291,6 +273,24 @@ class CallersTransaction:
         if len(self._counted_until) >= COUNTED_MAX:
             self._counted_until.clear()
         self._counted_until[usage_id] = self._monotonic() + COUNTED_SECONDS
+
+
+class SessionState(NamedTuple):
+    """What the caller's session says of itself with every reply."""
+
+    fault: str
+    waits_for_standby: bool
+
+    def refuse_fault(self) -> None:
+        if self.fault:
+            raise StoreRefused(f"nothing was done: {_FAULTS[self.fault]}, then retry")
+
+
+class ProvenSettings(NamedTuple):
+    """The settings, and the bytes that prove them: one value, because threads share it."""
+
+    settings: LedgerSettings
+    body: bytes
 
 
 def _split_row(row: Sequence[Any], *kinds: Kind) -> list[Any]:

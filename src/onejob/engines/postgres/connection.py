@@ -62,97 +62,6 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
 _SYNCHRONOUS_LEVELS = ("on", "remote_apply")
 
 
-class ServerSettings(Struct, frozen=True):
-    version: str
-    synchronous_commit: str
-    standby_names: str
-    fsync: bool
-    full_page_writes: bool
-    is_standby: bool
-
-    @property
-    def is_replicated(self) -> bool:
-        """True if a commit waits until a standby has synced it."""
-        return bool(self.standby_names) and self.synchronous_commit in _SYNCHRONOUS_LEVELS
-
-    @property
-    def waits_for_standby(self) -> bool:
-        """True if a commit waits for a standby at all."""
-        return bool(self.standby_names) and self.synchronous_commit not in ("off", "local")
-
-
-async def read_server_settings(connection: Any) -> ServerSettings:
-    version, commit, names, fsync, pages, standby = await connection.fetchrow(_SERVER_SETTINGS_QUERY)
-    return ServerSettings(version, commit, names.strip(), fsync == "on", pages == "on", standby)
-
-
-def refuse_unsafe_settings(display_url: str, settings: ServerSettings, declared: Durability | None) -> None:
-    for violation, act in find_violations(settings, declared):
-        raise StoreRefused(f"{display_url} cannot be used safely: {violation}; {act}, then retry")
-
-
-def durability_warning(settings: ServerSettings, declared: Durability | None) -> str:
-    """One line about what a failover may lose; empty if it loses no answer."""
-    if declared is Durability.QUORUM:
-        return ""
-    if settings.is_replicated:
-        return (
-            "a commit waits for a standby, but durability=quorum is not declared: if a server that does not wait "
-            "takes over, later answers may be lost in the next failover; declare it in the URL"
-        )
-    return (
-        "durability is disk: an answer survives a crash of the server, but a failover to a standby may lose the "
-        "last answers, and their keys may make second jobs; set synchronous_standby_names on every node and "
-        "declare durability=quorum in the URL"
-    )
-
-
-def find_violations(settings: ServerSettings, declared: Durability | None) -> list[tuple[str, str]]:
-    """Why such a server is refused, each reason with the next act."""
-    violations: list[tuple[str, str]] = []
-    if settings.is_standby:
-        violations.append(("it is a standby", "name all hosts in the URL"))
-    if not settings.fsync:
-        violations.append(("fsync is off", "set fsync = on"))
-    if settings.synchronous_commit == "off":
-        violations.append(("synchronous_commit is off", "set it to on for this role or database"))
-    if declared is Durability.QUORUM and not settings.standby_names:
-        violations.append(
-            ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
-        )
-    if declared is Durability.QUORUM and settings.synchronous_commit not in _SYNCHRONOUS_LEVELS:
-        violations.append(
-            (
-                f"durability=quorum is declared, but synchronous_commit is {settings.synchronous_commit}",
-                "set it to on or remote_apply",
-            )
-        )
-    return violations
-
-
-class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
-    """Closes the socket where the driver would send a cancel request."""
-
-    def _cancel_current_command(self, waiter: "asyncio.Future[None]", *_: object) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-        self.terminate()
-
-    def enable_keepalive(self) -> None:
-        sock = self._transport.get_extra_info("socket")
-        if sock is None or sock.family == socket.AF_UNIX:
-            return
-        with suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-    def peer_port(self) -> int | None:
-        peer = self._transport.get_extra_info("peername")
-        return peer[1] if isinstance(peer, tuple) else None
-
-
 class Connector:
     """Holds one connection, checks and migrates the server on every connect, and reconnects after a loss."""
 
@@ -259,6 +168,97 @@ class Connector:
         # After "canceling wait for synchronous replication" the server reports success all the same.
         if message.severity_en == "WARNING" or message.severity == "WARNING":
             self.warning_count += 1
+
+
+class ServerSettings(Struct, frozen=True):
+    version: str
+    synchronous_commit: str
+    standby_names: str
+    fsync: bool
+    full_page_writes: bool
+    is_standby: bool
+
+    @property
+    def is_replicated(self) -> bool:
+        """True if a commit waits until a standby has synced it."""
+        return bool(self.standby_names) and self.synchronous_commit in _SYNCHRONOUS_LEVELS
+
+    @property
+    def waits_for_standby(self) -> bool:
+        """True if a commit waits for a standby at all."""
+        return bool(self.standby_names) and self.synchronous_commit not in ("off", "local")
+
+
+async def read_server_settings(connection: Any) -> ServerSettings:
+    version, commit, names, fsync, pages, standby = await connection.fetchrow(_SERVER_SETTINGS_QUERY)
+    return ServerSettings(version, commit, names.strip(), fsync == "on", pages == "on", standby)
+
+
+def refuse_unsafe_settings(display_url: str, settings: ServerSettings, declared: Durability | None) -> None:
+    for violation, act in find_violations(settings, declared):
+        raise StoreRefused(f"{display_url} cannot be used safely: {violation}; {act}, then retry")
+
+
+def durability_warning(settings: ServerSettings, declared: Durability | None) -> str:
+    """One line about what a failover may lose; empty if it loses no answer."""
+    if declared is Durability.QUORUM:
+        return ""
+    if settings.is_replicated:
+        return (
+            "a commit waits for a standby, but durability=quorum is not declared: if a server that does not wait "
+            "takes over, later answers may be lost in the next failover; declare it in the URL"
+        )
+    return (
+        "durability is disk: an answer survives a crash of the server, but a failover to a standby may lose the "
+        "last answers, and their keys may make second jobs; set synchronous_standby_names on every node and "
+        "declare durability=quorum in the URL"
+    )
+
+
+def find_violations(settings: ServerSettings, declared: Durability | None) -> list[tuple[str, str]]:
+    """Why such a server is refused, each reason with the next act."""
+    violations: list[tuple[str, str]] = []
+    if settings.is_standby:
+        violations.append(("it is a standby", "name all hosts in the URL"))
+    if not settings.fsync:
+        violations.append(("fsync is off", "set fsync = on"))
+    if settings.synchronous_commit == "off":
+        violations.append(("synchronous_commit is off", "set it to on for this role or database"))
+    if declared is Durability.QUORUM and not settings.standby_names:
+        violations.append(
+            ("durability=quorum is declared, but synchronous_standby_names is empty", "set it on every node")
+        )
+    if declared is Durability.QUORUM and settings.synchronous_commit not in _SYNCHRONOUS_LEVELS:
+        violations.append(
+            (
+                f"durability=quorum is declared, but synchronous_commit is {settings.synchronous_commit}",
+                "set it to on or remote_apply",
+            )
+        )
+    return violations
+
+
+class NonCancellingConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver is not typed
+    """Closes the socket where the driver would send a cancel request."""
+
+    def _cancel_current_command(self, waiter: "asyncio.Future[None]", *_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+        self.terminate()
+
+    def enable_keepalive(self) -> None:
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.family == socket.AF_UNIX:
+            return
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def peer_port(self) -> int | None:
+        peer = self._transport.get_extra_info("peername")
+        return peer[1] if isinstance(peer, tuple) else None
 
 
 class NotificationListener:
