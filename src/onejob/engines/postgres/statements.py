@@ -248,11 +248,24 @@ class Statements:
         self.greeting_sql = self._fill(_GREETING)
         self.settings_sql = self._fill(_SETTINGS)
         self.writers_sql = self._fill(WRITERS_QUERY)
+        self.insert_settings_sql = self._fill(
+            _INSERT_SETTINGS, system_tenant=SYSTEM_TENANT, settings_name=SETTINGS_POLICY_NAME, format=FORMAT
+        )
+        self.input_sql = self._fill(_INPUT, input_kind=AttachmentKind.INPUT)
+        self.limits_sql = self._fill(
+            _LIMITS,
+            announce=self._fill(_ANNOUNCE),
+            u_columns=_quoted(columns(Kind.USAGE), "u."),
+            p_columns=_quoted(columns(Kind.POLICY), "p."),
+            usage_columns=self.columns(Kind.USAGE),
+            policy_columns=self.columns(Kind.POLICY),
+        )
         self.load_sql = cache(self._load_sql)
         self.snapshot_sql = cache(self._snapshot_sql)
         self.inserts_sql = lru_cache(_SQL_CACHED_MAX)(self._inserts_sql)
         self.verified_changes_sql = lru_cache(_SQL_CACHED_MAX)(self._verified_changes_sql)
         self.changes_sql = cache(self._changes_sql)
+        self.answer_sql = cache(self._answer_sql)
         self.caller_insert_sql = cache(self._caller_insert_sql)
         self.guarded_changes_sql = cache(self._guarded_changes_sql)
 
@@ -262,28 +275,7 @@ class Statements:
     def columns(self, kind: Kind) -> str:
         return _quoted(columns(kind))
 
-    @property
-    def insert_settings_sql(self) -> str:
-        return self._fill(
-            _INSERT_SETTINGS, system_tenant=SYSTEM_TENANT, settings_name=SETTINGS_POLICY_NAME, format=FORMAT
-        )
-
-    @property
-    def input_sql(self) -> str:
-        return self._fill(_INPUT, input_kind=AttachmentKind.INPUT)
-
-    @property
-    def limits_sql(self) -> str:
-        return self._fill(
-            _LIMITS,
-            announce=self._fill(_ANNOUNCE),
-            u_columns=_quoted(columns(Kind.USAGE), "u."),
-            p_columns=_quoted(columns(Kind.POLICY), "p."),
-            usage_columns=self.columns(Kind.USAGE),
-            policy_columns=self.columns(Kind.POLICY),
-        )
-
-    def answer_sql(self, version: int) -> str:
+    def _answer_sql(self, version: int) -> str:
         return self._fill(
             _ANSWER,
             session_fault=self._session_fault(version),
