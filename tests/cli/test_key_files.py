@@ -253,7 +253,7 @@ def test_a_line_that_is_not_utf_8_is_reported_among_the_rejects(on_engine: Comma
 
 @pytest.mark.usefixtures("clean_environment")
 async def test_the_recipe_for_a_table_of_keys_works_as_printed(postgres_url: str, tmp_path: Path) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "import.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"```sql\n(.*?)```", page, flags=re.DOTALL)
     (query,) = re.findall(r"\\copy \((.*?)\) TO 'keys.csv'", page, flags=re.DOTALL)
     (words,) = re.findall(r"onejob (import keys\.csv --scope .*)", page)

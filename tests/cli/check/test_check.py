@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from onejob.cli.commands.check.rules import RULES
-from tests.check.broken_servers import (
+from tests.cli.check.broken_servers import (
     ANY_BODY,
     CHECK_THEN_ACT,
     FORGETFUL,
