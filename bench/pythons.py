@@ -7,7 +7,7 @@ from pathlib import Path
 from .report import REPOSITORY
 
 CHECK = (
-    "import apsw, asyncpg, httptools, jwt, msgspec, prometheus_client, uvicorn, uvloop\n"
+    "import apsw, asyncpg, httptools, jwt, msgspec, prometheus_client, uvloop\n"
     "from importlib.metadata import version\nversion('onejob')"
 )
 INSTALL_SECONDS_MAX = 300

@@ -198,3 +198,19 @@ def test_the_classifiers_name_the_python_that_the_tests_run_on() -> None:
 
 def test_the_repository_says_how_to_report_a_vulnerability() -> None:
     assert "Reporting a vulnerability" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+
+
+def test_without_extras_the_default_engine_works_and_the_others_say_what_they_need(tmp_path: Path) -> None:
+    program = """
+import sys
+for name in ("asyncpg", "httptools", "httpx", "jwt", "obstore", "prometheus_client", "uvloop"):
+    sys.modules[name] = None
+from onejob.cli import main
+print(*(main(line.split(" ")) for line in sys.argv[1:]))
+"""
+    lines = ("submit charge --key k --engine sqlite:///onejob.db", "jobs --engine http://127.0.0.1:1")
+    done = subprocess.run(
+        [sys.executable, "-c", program, *lines], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("\n0 2\n")
+    assert "pip install 'onejob[gate]'" in done.stderr

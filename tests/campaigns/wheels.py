@@ -31,7 +31,7 @@ PROGRAMS = {
     NO_EXTRA: REPLAY.format(url="sqlite:///onejob.db"),
     "client": "import onejob; onejob.Client('http://127.0.0.1:1').close()",
     "service": "import jwt, onejob.http.serve",
-    "gate": "import onejob.engines.remote",
+    "gate": "import httptools, onejob.engines.remote.connection",
     "postgres": "import onejob.engines.postgres",
     "schedules": "import onejob; onejob.App().every('0 3 * * *', 'report')",
     "psycopg": "import psycopg, onejob.transaction",

@@ -39,11 +39,11 @@ async def open_engine(url: str, *, clock: Clock | None = None, examine: bool = F
         return await PostgresEngine.open(url, clock=clock)
     if url.startswith(_MANAGER_SCHEMES):
         try:
-            from .remote import RemoteEngine
-        except ModuleNotFoundError as error:
-            if error.name != "httptools":
-                raise
+            import httptools  # noqa: F401 - a connection needs it; here, because the error says what to install
+        except ModuleNotFoundError:
             raise Invalid("engine", f"{scheme}:// needs the extra `gate`: pip install 'onejob[gate]'") from None
+        from .remote import RemoteEngine
+
         return await RemoteEngine.open(url, clock=clock)
     if is_bucket(url):
         try:

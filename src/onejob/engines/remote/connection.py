@@ -5,8 +5,6 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-import httptools
-
 from onejob.addresses import Address
 
 from .codec import Malformed, decode_struct
@@ -178,7 +176,10 @@ class AnswerParser:
     def __init__(self, body_bytes_max: int) -> None:
         self.on_chunk: Callable[[bytes], None] | None = None
         self._body_bytes_max = body_bytes_max
+        import httptools  # late: this module is also imported where no manager is ever asked
+
         self._parser = httptools.HttpResponseParser(self)
+        self._parser_errors = (httptools.HttpParserError, httptools.HttpParserUpgrade)
         self._head_bytes = 0  # since the end of the last answer; 0: no head is being read
         self._has_length = False
         self._body = bytearray()
@@ -189,7 +190,7 @@ class AnswerParser:
         self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        except self._parser_errors as error:
             if isinstance(error.__context__, ProtocolError):
                 raise error.__context__ from None
             raise ProtocolError(f"this is not a manager: it does not answer in HTTP/1.1 ({error})") from None
