@@ -334,7 +334,7 @@ async def test_a_late_copy_of_a_limit_undoes_no_later_one(monkeypatch: pytest.Mo
 
 
 async def test_a_slow_manager_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_server, "SIGN_OF_LIFE_SECONDS", 0.1)
+    monkeypatch.setattr(manager_server, "KEEPALIVE_SECONDS", 0.1)
 
     class Slow(MemoryEngine):
         async def execute(

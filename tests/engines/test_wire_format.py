@@ -16,7 +16,7 @@ from onejob.core.submit import ExternalJob, JobSpec
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
 from onejob.engine import Backlog, JobCount, LiveKeyCount, Query, ReadyCount
 from onejob.engines.remote.codec import COMMANDS, QUERIES, REPLIES, Malformed, WireCodec
-from onejob.engines.remote.messages import NotUnderstood
+from onejob.engines.remote.messages import UnsupportedCommand
 from onejob.errors import FactsLocked, Unavailable, Unknown
 
 FORMAT_FILE = Path(__file__).parent / "wire_format.txt"
@@ -84,14 +84,14 @@ def test_a_command_with_an_unknown_field_is_refused_alone() -> None:
     good = {"is": "LookUpJob", "tenant": "t", "job_id": b"1" * 16}
     bad = [good | {"newer": 1}, {"is": "Newer", "tenant": "t"}, {"is": "LookUpJob"}, 7, good | {"tenant": 1}]
     decoded = CODEC.decode_commands(msgpack.encode([good, *bad, good]))
-    assert [type(one).__name__ for one in decoded] == ["LookUpJob", *["NotUnderstood"] * len(bad), "LookUpJob"]
+    assert [type(one).__name__ for one in decoded] == ["LookUpJob", *["UnsupportedCommand"] * len(bad), "LookUpJob"]
 
 
 def test_an_unknown_field_inside_a_command_is_refused_too() -> None:
     submit = {"is": "Submit", "tenant": "t", "job_id": b"1" * 16, "actor": "a", "user": "u"}
     precondition = {"policy_id": b"p", "expected_body": b"b", "newer": True}
     (decoded,) = CODEC.decode_commands(msgpack.encode([submit | {"precondition": precondition}]))
-    assert isinstance(decoded, NotUnderstood)
+    assert isinstance(decoded, UnsupportedCommand)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01", msgpack.encode({"a": 1}), b"R" * 100])

@@ -50,13 +50,13 @@ class CredentialCommands(Struct, frozen=True, kw_only=True):
     shows_store: bool = False
 
     def add_arguments(self, command: ArgumentParser) -> None:
-        subcommands, one = add_subcommands(command), f"{self.article} {self.noun}"
+        subcommands, name = add_subcommands(command), f"{self.article} {self.noun}"
         onejob = f"onejob {self.command}"
-        create = add_command(subcommands, "create", f"Create {one}. Its secret is printed once.", self.create_example)
+        create = add_command(subcommands, "create", f"Create {name}. Its secret is printed once.", self.create_example)
         self.add_create_arguments(create)
         listing = add_command(subcommands, "list", f"List the {self.noun}s of a {self.owner}.", self.list_example)
         example = f"{onejob} rotate 5f0c2a9d4b7e --overlap 1h"
-        rotate = add_command(subcommands, "rotate", f"Give {one} a new secret.", example)
+        rotate = add_command(subcommands, "rotate", f"Give {name} a new secret.", example)
         rotate.add_argument(
             "--overlap",
             type=parse_duration,
@@ -64,7 +64,7 @@ class CredentialCommands(Struct, frozen=True, kw_only=True):
             metavar="DURATION",
             help="how long the old secret stays valid; default: 24h",
         )
-        revoke = add_command(subcommands, "revoke", f"Revoke {one} for good.", f"{onejob} revoke 5f0c2a9d4b7e")
+        revoke = add_command(subcommands, "revoke", f"Revoke {name} for good.", f"{onejob} revoke 5f0c2a9d4b7e")
         for subcommand in (rotate, revoke):
             subcommand.add_argument("id", metavar="ID", help=f"the id that `{onejob} list` shows")
         for subcommand in (create, listing, rotate, revoke):

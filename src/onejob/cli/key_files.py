@@ -1,4 +1,4 @@
-"""Keys as files: export what a ledger knows of them, and import keys of another ledger or of an application's own table.
+"""Import and export of keys: what a ledger knows of them, and keys of another ledger or of an application's own table.
 
 A line is one key, in CSV or JSON (JSONL), in the columns of the view `idempotency_keys`. An imported key is answered with the
 job id of its line, as one of `store_idempotency_key` is; no job is created. A key that is known with the same id is left as
@@ -202,8 +202,8 @@ async def _import_chunk(
     lookups = [LookUpKey(tenant=command.tenant, record_id=command.record_id) for command in commands]
     before = await _execute(ledger, lookups)
     known = {
-        one.record_id
-        for one, reply in zip(lookups, before, strict=True)
+        lookup.record_id
+        for lookup, reply in zip(lookups, before, strict=True)
         if isinstance(reply, Found) and is_known(reply.record, reply.at)
     }
     await _announce(ledger, commands)

@@ -25,7 +25,7 @@ from onejob.core.site_delivery import CancelAtSite, check_delivered
 from onejob.core.submit import Submit
 from onejob.engine import Engine, ListFacts, Page, Query
 from onejob.engines.remote.codec import WireCodec
-from onejob.engines.remote.messages import BODY_BYTES_MAX, SITE_BODY_BYTES_MAX, NotUnderstood
+from onejob.engines.remote.messages import BODY_BYTES_MAX, SITE_BODY_BYTES_MAX, UnsupportedCommand
 from onejob.errors import TenantRefused
 from onejob.ledger.submissions import COMPARED_MAX, find_differences
 from onejob.runtime import READY_POLICY_NAME
@@ -89,10 +89,10 @@ GATE_KEY_KINDS = {  # by `GateKey.is_site`
 }
 
 
-def refusal_of(command: Command[Any] | NotUnderstood, key: GateKey) -> NotUnderstood | TenantRefused | None:
+def refusal_of(command: Command[Any] | UnsupportedCommand, key: GateKey) -> UnsupportedCommand | TenantRefused | None:
     """Why a command is not executed; None: it is."""
     kind = GATE_KEY_KINDS[key.is_site]
-    if isinstance(command, NotUnderstood):
+    if isinstance(command, UnsupportedCommand):
         if not kind.is_delivery:
             return command
         return _refused(f"the credential {key.name!r} of a site may deliver jobs, and nothing else ({command.message})")

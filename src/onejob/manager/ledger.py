@@ -44,9 +44,9 @@ from onejob.engines.remote.messages import (
     Failure,
     Hello,
     HelloRequest,
-    NotUnderstood,
     TokenGrant,
     TokenRequest,
+    UnsupportedCommand,
     add_generation,
     describe_versions,
 )
@@ -197,7 +197,7 @@ class ManagerIdempotencyLedger:
     def unsubscribe(self, listener: OnRecordSettled) -> None:
         self._listeners.pop(listener, None)
 
-    def _refusal(self, command: Any, key: GateKey) -> NotUnderstood | Unavailable | None:
+    def _refusal(self, command: Any, key: GateKey) -> UnsupportedCommand | Unavailable | None:
         is_of_key = bool(getattr(command, "record_id", None))
         if self._needs_settings and is_of_key and getattr(command, "settings", None) == b"":
             return Unavailable(
@@ -284,7 +284,7 @@ class ManagerIdempotencyLedger:
 
     async def _scan(self, body: bytes, key: GateKey, version: int) -> bytes:
         query = self._codec.decode_query(body)
-        if isinstance(query, NotUnderstood):
+        if isinstance(query, UnsupportedCommand):
             raise RequestError(STATUS_UNAVAILABLE, query.message)
         _require(may_scan(query, key), key)
         return encode_page(visible_page(await self._batcher.scan(query), query, key))

@@ -29,9 +29,9 @@ from onejob.engines.remote.codec import WireCodec, encode_struct
 from onejob.engines.remote.messages import (
     FAILURE,
     KEEPALIVE_FRAME,
+    KEEPALIVE_SECONDS,
     LEDGER_HEADER,
     RESULT,
-    SIGN_OF_LIFE_SECONDS,
     STATUS_BAD_REQUEST,
     STATUS_FORBIDDEN,
     STATUS_OK,
@@ -214,7 +214,7 @@ class ManagerConnection(Connection):
         body = await _read_body(exchange, receive)
         if body is None:
             return
-        self._set_timer(self._send_sign_of_life, exchange)
+        self._set_timer(self._send_keepalive, exchange)
         request = _to_request(scope, body)
         if request.path == "/subscribe":
             await self._stream_settled(request, exchange)
@@ -262,7 +262,7 @@ class ManagerConnection(Connection):
         self._stream = exchange
         self._mark_authenticated()
         self._tenant_prefixes = tuple(map(tenant_prefix, key.tenants))
-        self._send_sign_of_life(exchange)
+        self._send_keepalive(exchange)
         ledger.subscribe(self._on_settled)
         while (await exchange.receive())["type"] != "http.disconnect":
             pass
@@ -282,11 +282,11 @@ class ManagerConnection(Connection):
         if self.transport.get_write_buffer_size() > STREAM_BUFFER_BYTES_MAX:
             self.transport.abort()  # it does not read; polling finds what it misses
 
-    def _send_sign_of_life(self, exchange: HttpExchange) -> None:
+    def _send_keepalive(self, exchange: HttpExchange) -> None:
         begin = b"" if self._is_chunked else CHUNKED_HEAD
         self._is_chunked = True
         exchange.write_encoded(begin + write_chunk(KEEPALIVE_FRAME), more=True)
-        self._set_timer(self._send_sign_of_life, exchange)
+        self._set_timer(self._send_keepalive, exchange)
 
     def _mark_authenticated(self) -> None:
         if self._stranger_address is not None:
@@ -295,7 +295,7 @@ class ManagerConnection(Connection):
 
     def _set_timer(self, callback: Callable[[HttpExchange], None], exchange: HttpExchange) -> None:
         self._cancel_timer()
-        self._life_timer = self.loop.call_later(SIGN_OF_LIFE_SECONDS, callback, exchange)
+        self._life_timer = self.loop.call_later(KEEPALIVE_SECONDS, callback, exchange)
 
     def _cancel_timer(self) -> None:
         if self._life_timer is not None:

@@ -50,7 +50,7 @@ def add_arguments(command: ArgumentParser) -> None:
     command.add_argument(
         "--window", type=parse_duration, metavar="DURATION", help="of lines without expires_at; default: 24h"
     )
-    command.add_argument("--from-line", type=int, default=1, metavar="N", help="go on with this line of the file")
+    command.add_argument("--from-line", type=int, default=1, metavar="N", help="continue with this line of the file")
     command.add_argument(
         "--rejects", metavar="FILE", help="append lines with a conflict or an error to this file, as JSON"
     )
@@ -82,7 +82,7 @@ def run(options: Namespace) -> int:
             except OnejobError as error:
                 failed = exit_code(problem_from_error(error))
                 print_error(str(error))
-                print_error(f"stopped; go on with --from-line {max(summary.last, options.from_line - 1) + 1}")
+                print_error(f"stopped; continue with --from-line {max(summary.last, options.from_line - 1) + 1}")
     done = summary.to_out(options.file)
     write(to_json(done) if options.json else _render_import(done))
     return failed or summary.exit_code

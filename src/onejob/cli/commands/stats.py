@@ -36,8 +36,8 @@ def summary_lines(screen: Screen, overview: OverviewView) -> list[str]:
     ]
     for title, series in (("submissions", overview.submissions), ("attempts", overview.ends)):
         rows = [
-            (name, str(one.minutes[-1]), str(sum(one.minutes)), str(sum(one.hours)), _sparkline(screen, one))
-            for name, one in sorted(series.items())
+            (name, str(row.minutes[-1]), str(sum(row.minutes)), str(sum(row.hours)), _sparkline(screen, row))
+            for name, row in sorted(series.items())
         ]
         if rows:
             lines += ["", *table_lines(screen, (title.upper(), "MINUTE", "HOUR", "DAY", "LAST HOUR"), rows)]

@@ -154,7 +154,7 @@ def _read_job_input(text: str) -> Raw:
         data = _read_file(Path(text[1:]))
     else:
         data = text.encode()
-    # Checked before it is put into a request body: text that is no JSON value could add members to that body.
+    # Checked before it is put into a request body: text that is not a JSON value could add members to that body.
     canonical_json(data)
     return Raw(data)
 
@@ -249,14 +249,14 @@ def render(screen: Screen, response: SubmitResult | SequenceReceipt) -> str:
         rows.append(("key", key_in_scope(response.idempotency.key, response.idempotency.scope)))
     if response.idempotency.expires_at is not None:
         rows.append(("window", f"until {screen.time_ago(response.idempotency.expires_at)}"))
-    rows += [("warning", screen.paint("yellow", sanitize(one.message))) for one in response.warnings]
+    rows += [("warning", screen.paint("yellow", sanitize(warning.message))) for warning in response.warnings]
     return "\n".join(lines + field_lines(screen, rows))
 
 
 def _render_sequence(screen: Screen, response: SequenceReceipt) -> str:
     style = "green" if response.outcome is SequenceOutcome.COMMITTED else "cyan"
     head = f"{screen.paint(style, response.outcome)} number {screen.paint('bold', str(response.assigned_sequence))}"
-    rows = [("job", job_line(screen, one)) for one in response.jobs]
+    rows = [("job", job_line(screen, job)) for job in response.jobs]
     rows += [
         ("client", f"{sanitize(response.client_id)} in scope {sanitize(response.scope)}"),
         ("key", sanitize(response.key)),

@@ -39,9 +39,9 @@ from .messages import (
     SILENCE_SECONDS_MAX,
     STATUS_FORBIDDEN,
     BarrierRequest,
-    NotUnderstood,
     TokenGrant,
     TokenRequest,
+    UnsupportedCommand,
     split_generation,
 )
 from .peers import Manager, ManagerRefused, Peers
@@ -197,20 +197,20 @@ class RemoteEngine(EngineBase):
                 if not skipped:
                     raise
                 if isinstance(error, Unknown):  # of these alone: the others are done
-                    results = [error if isinstance(result, NotUnderstood) else result for result in results]
+                    results = [error if isinstance(result, UnsupportedCommand) else result for result in results]
                 break
             for n, answer in zip(sent, answers, strict=True):
                 results[n] = answer
-            if NotUnderstood not in map(type, answers):
+            if UnsupportedCommand not in map(type, answers):
                 break
             skipped.add(manager)
             if len(skipped) == len(self.peers.managers):
                 break
-            sent = [n for n in sent if isinstance(results[n], NotUnderstood)]
+            sent = [n for n in sent if isinstance(results[n], UnsupportedCommand)]
             body = self._codec.encode_commands([commands[n] for n in sent])
         if not_after and self._late_copies_until:
             await self._outlast_late_copies()
-        return list(map(_without_not_understood, results)) if skipped else results
+        return list(map(_to_defect, results)) if skipped else results
 
     def _refuse_unencodable(self, commands: Sequence[Command[Any]], results: list[Any]) -> list[int]:
         """Set the results of the commands that cannot be encoded, and return which ones can."""
@@ -225,7 +225,7 @@ class RemoteEngine(EngineBase):
 
     async def _execute_body(
         self, body: bytes, count: int, may_repeat: bool, skipped: set[Manager], not_after: int
-    ) -> tuple[list[Result | NotUnderstood], Manager]:
+    ) -> tuple[list[Result | UnsupportedCommand], Manager]:
         if len(body) > BODY_BYTES_MAX:
             raise Unavailable("the batch is too large, and nothing was done; send fewer commands at once")
         try:
@@ -365,8 +365,8 @@ class RemoteEngine(EngineBase):
             raise Unavailable("this engine is closed; open another")
 
 
-def _without_not_understood(result: Any) -> Any:
-    return Defect(result.message, retryable=True) if isinstance(result, NotUnderstood) else result
+def _to_defect(result: Any) -> Any:
+    return Defect(result.message, retryable=True) if isinstance(result, UnsupportedCommand) else result
 
 
 def _needs_deadline(command: Command[Any]) -> bool:

@@ -50,7 +50,7 @@ from onejob.engine import (
 )
 from onejob.errors import FactsLocked, TenantRefused, Unavailable, Unknown
 
-from .messages import WIRE_VERSION, NotExecuted, NotUnderstood, OutcomeUnknown
+from .messages import WIRE_VERSION, NotExecuted, OutcomeUnknown, UnsupportedCommand
 
 T = TypeVar("T")
 Result = AnyReply | Exception
@@ -97,7 +97,7 @@ class WireCodec:
     ) -> None:
         self._replies_since = replies_since
         command = Union[(*commands,)]  # type: ignore[valid-type]
-        answers = Union[(*replies, NotUnderstood, NotExecuted, OutcomeUnknown)]  # type: ignore[valid-type]
+        answers = Union[(*replies, UnsupportedCommand, NotExecuted, OutcomeUnknown)]  # type: ignore[valid-type]
         self._decode_command = msgpack.Decoder(command).decode
         self._decode_commands = msgpack.Decoder(list[command]).decode
         self._decode_query = msgpack.Decoder(Union[QUERIES]).decode  # noqa: UP007
@@ -108,18 +108,18 @@ class WireCodec:
         """Raises if one has a value that cannot be sent, and that no store could hold either."""
         return _encode(commands)
 
-    def decode_commands(self, data: bytes) -> list[Command[Any] | NotUnderstood]:
+    def decode_commands(self, data: bytes) -> list[Command[Any] | UnsupportedCommand]:
         try:
-            commands: list[Command[Any] | NotUnderstood] = self._decode_commands(data)
+            commands: list[Command[Any] | UnsupportedCommand] = self._decode_commands(data)
         except msgspec.DecodeError:  # then each alone, so that one which is not understood does not stop the others
             return [self._decode_one(raw) for raw in _decode_parts(data)]
         return commands
 
-    def _decode_one(self, raw: Raw) -> Command[Any] | NotUnderstood:
+    def _decode_one(self, raw: Raw) -> Command[Any] | UnsupportedCommand:
         try:
             command: Command[Any] = self._decode_command(raw)
         except msgspec.DecodeError as error:
-            return NotUnderstood(f"this manager does not know all of a command ({error}); upgrade it")
+            return UnsupportedCommand(f"this manager does not know all of a command ({error}); upgrade it")
         return command
 
     def encode_results(self, results: Sequence[Any], version: int = WIRE_VERSION) -> bytes:
@@ -144,7 +144,7 @@ class WireCodec:
             return Defect(f"this gate is too old for the reply {type(result).__name__}; upgrade it", retryable=True)
         return result
 
-    def decode_results(self, data: bytes) -> list[Result | NotUnderstood]:
+    def decode_results(self, data: bytes) -> list[Result | UnsupportedCommand]:
         try:
             answers: list[Any] = self._decode_answers(data)
         except msgspec.ValidationError:  # one that a newer manager made; the others can be read
@@ -162,11 +162,11 @@ class WireCodec:
     def encode_query(self, query: Query[Any]) -> bytes:
         return _encode(query)
 
-    def decode_query(self, data: bytes) -> Query[Any] | NotUnderstood:
+    def decode_query(self, data: bytes) -> Query[Any] | UnsupportedCommand:
         try:
             query: Query[Any] = self._decode_query(data)
         except msgspec.DecodeError as error:
-            return NotUnderstood(f"this manager does not know all of a query ({error}); upgrade it")
+            return UnsupportedCommand(f"this manager does not know all of a query ({error}); upgrade it")
         return query
 
 
@@ -227,7 +227,7 @@ def _decode_parts(data: bytes) -> list[Raw]:
     return parts
 
 
-def _to_result(answer: Any) -> Result | NotUnderstood:
+def _to_result(answer: Any) -> Result | UnsupportedCommand:
     match answer:
         case NotExecuted(message, is_locked, is_forbidden):
             if is_forbidden:
@@ -235,5 +235,5 @@ def _to_result(answer: Any) -> Result | NotUnderstood:
             return FactsLocked(message) if is_locked else Unavailable(message)
         case OutcomeUnknown(message):
             return Unknown(message)
-    result: Result | NotUnderstood = answer
+    result: Result | UnsupportedCommand = answer
     return result

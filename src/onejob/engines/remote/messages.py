@@ -13,7 +13,7 @@ response is a sequence of frames, each of which begins with one byte: `.` is a s
 while a request is executed, `R` a result and `F` a failure.
 
 A command is decoded strictly and alone: one with a field or a name that the manager does not know is answered
-`NotUnderstood`, is not executed, and goes to another manager; the others of its batch are executed. What has its default
+`UnsupportedCommand`, is not executed, and goes to another manager; the others of its batch are executed. What has its default
 is not sent, so a new field is seen by older managers only when it is used, and no default may ever change. The manager
 answers in the version of the request. A program speaks its own version and the one before.
 """
@@ -32,7 +32,7 @@ LEDGER_HEADER: Final = b"onejob-ledger"
 KEEPALIVE_FRAME: Final = b"."
 RESULT: Final = b"R"
 FAILURE: Final = b"F"
-SIGN_OF_LIFE_SECONDS: Final = 1.0
+KEEPALIVE_SECONDS: Final = 1.0
 SILENCE_SECONDS_MAX: Final = 2.0
 BODY_BYTES_MAX: Final = 64 << 20
 SITE_BODY_BYTES_MAX: Final = 8 << 20  # of the requests of another data centre
@@ -95,7 +95,7 @@ class Failure(Struct, frozen=True):
     is_unknown: bool = False  # True: it may have been executed
 
 
-class NotUnderstood(Struct, frozen=True, tag=True, tag_field="is"):
+class UnsupportedCommand(Struct, frozen=True, tag="NotUnderstood", tag_field="is"):
     """In the place of a reply: the manager does not know this command or a field of it, and has not executed it."""
 
     message: str

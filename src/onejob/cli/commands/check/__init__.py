@@ -35,15 +35,15 @@ class CheckReport(Struct, frozen=True, rename="camel"):
 
     @property
     def exit_code(self) -> int:
-        if any(self.is_fatal(one) for one in self.verdicts):
+        if any(self.is_fatal(verdict) for verdict in self.verdicts):
             return BROKEN
-        return NOT_JUDGED if any(one.status is RuleStatus.UNJUDGED for one in self.verdicts) else ALL_KEPT
+        return NOT_JUDGED if any(verdict.status is RuleStatus.UNJUDGED for verdict in self.verdicts) else ALL_KEPT
 
     def is_fatal(self, verdict: RuleVerdict) -> bool:
         return verdict.status is RuleStatus.FAILED and (self.strict or verdict.level is Level.MUST)
 
     def count(self, status: RuleStatus) -> int:
-        return sum(one.status is status for one in self.verdicts)
+        return sum(verdict.status is status for verdict in self.verdicts)
 
 
 def add_arguments(command: ArgumentParser) -> None:
@@ -124,11 +124,11 @@ def _check(options: Namespace) -> CheckReport:
 
 
 def render_text(report: CheckReport) -> str:
-    width = max(len(one.rule) for one in report.verdicts)
+    width = max(len(verdict.rule) for verdict in report.verdicts)
     lines = [
-        f"{one.status:<8}  {one.level:<6}  {one.rule:<{width}}  {one.title} (section {one.section})"
-        + (f"\n{'':{20 + width}}{one.found}" if one.found else "")
-        for one in report.verdicts
+        f"{verdict.status:<8}  {verdict.level:<6}  {verdict.rule:<{width}}  {verdict.title} (section {verdict.section})"
+        + (f"\n{'':{20 + width}}{verdict.found}" if verdict.found else "")
+        for verdict in report.verdicts
     ]
     counts = ", ".join(f"{report.count(status)} {status}" for status in RuleStatus)
     return "\n".join([f"checked {report.url}", *lines, counts])
@@ -138,14 +138,14 @@ def render_junit(report: CheckReport) -> str:
     """One test case for each rule. A SHOULD that is not kept fails only with --strict; otherwise it is in the output."""
     tags = {RuleStatus.SKIPPED: "skipped", RuleStatus.UNJUDGED: "error"}
     cases = []
-    for one in report.verdicts:
-        tag = "failure" if report.is_fatal(one) else tags.get(one.status, "")
-        name = f"name={quoteattr(f'{one.rule}: {one.title}')} classname={quoteattr(f'onejob.check.{one.level}')}"
-        inside = f"<{tag} message={quoteattr(one.found)}/>" if tag else ""
-        if one.status is RuleStatus.FAILED and not inside:
-            inside = f"<system-out>{_escape(f'SHOULD, not kept: {one.found}')}</system-out>"
+    for verdict in report.verdicts:
+        tag = "failure" if report.is_fatal(verdict) else tags.get(verdict.status, "")
+        name = f"name={quoteattr(f'{verdict.rule}: {verdict.title}')} classname={quoteattr(f'onejob.check.{verdict.level}')}"
+        inside = f"<{tag} message={quoteattr(verdict.found)}/>" if tag else ""
+        if verdict.status is RuleStatus.FAILED and not inside:
+            inside = f"<system-out>{_escape(f'SHOULD, not kept: {verdict.found}')}</system-out>"
         cases.append(f"  <testcase {name}>{inside}</testcase>")
-    failures = sum(report.is_fatal(one) for one in report.verdicts)
+    failures = sum(report.is_fatal(verdict) for verdict in report.verdicts)
     head = f'<testsuite name={quoteattr(f"onejob check {report.url}")} tests="{len(report.verdicts)}" failures="{failures}"'
     counts = f' errors="{report.count(RuleStatus.UNJUDGED)}" skipped="{report.count(RuleStatus.SKIPPED)}">'
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head + counts, *cases, "</testsuite>"])

@@ -164,8 +164,8 @@ def _first_plain_path(value: Any, prefix: str = "") -> str:
     """Numbers first, and the deepest member last: a name such as the type of a job may be checked."""
     if not isinstance(value, Mapping):
         return ""
-    plain = [name for name, one in value.items() if isinstance(one, int | float) and not isinstance(one, bool)]
-    nested = (_first_plain_path(one, f"{prefix}{name}.") for name, one in value.items())
-    texts = [name for name, one in value.items() if isinstance(one, str)]
+    plain = [name for name, member in value.items() if isinstance(member, int | float) and not isinstance(member, bool)]
+    nested = (_first_plain_path(member, f"{prefix}{name}.") for name, member in value.items())
+    texts = [name for name, member in value.items() if isinstance(member, str)]
     below = next((path for path in nested if path), "")
     return prefix + plain[0] if plain else below or (prefix + texts[0] if texts else "")

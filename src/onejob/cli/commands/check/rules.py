@@ -151,9 +151,9 @@ class Examiner:
 
 def check_distinct_keys(examiner: Examiner) -> str:
     before = examiner.count()
-    one, two = examiner.first(examiner.new_key()), examiner.first(examiner.new_key())
+    first, second = examiner.first(examiner.new_key()), examiner.first(examiner.new_key())
     examiner.expect_made(before, 2, "two requests with two keys")
-    if one == two:
+    if first == second:
         if before is None:
             raise NotJudged(
                 "two keys got equal responses; name the id of what is made with --id, or count it with --count"
@@ -193,14 +193,16 @@ def check_race(examiner: Examiner) -> str:
 
     with ThreadPoolExecutor(number) as pool:
         responses = list(pool.map(send, range(number)))
-    made = {examiner.made(one, "a racer") for one in responses if one.is_success}
+    made = {examiner.made(response, "a racer") for response in responses if response.is_success}
     made.add(examiner.made(examiner.send_until_settled(key), "the request after the race"))
     if len(made) > 1:
         raise Broken(f"{number} at once with one key made {len(made)}")
     examiner.expect_made(before, 1, f"{number} at once with one key")
-    if failed := sorted({one.status for one in responses if one.status >= 500 and one.status != 503}):
+    if failed := sorted(
+        {response.status for response in responses if response.status >= 500 and response.status != 503}
+    ):
         raise Broken(f"racers were answered with {failed[0]}")
-    return f"{number} at once made one; they got {', '.join(sorted({str(one.status) for one in responses}))}"
+    return f"{number} at once made one; they got {', '.join(sorted({str(response.status) for response in responses}))}"
 
 
 def check_outstanding(examiner: Examiner) -> str:
@@ -208,12 +210,12 @@ def check_outstanding(examiner: Examiner) -> str:
     key, number = examiner.new_key(), examiner.racers
     with ThreadPoolExecutor(number) as pool:
         responses = list(pool.map(lambda _: examiner.target.send(key), range(number)))
-    refused = [one for one in responses if not one.is_success]
+    refused = [response for response in responses if not response.is_success]
     if not refused:
         return "all waited for the first, and got its answer"
-    if wrong := [one.status for one in refused if one.status != 409]:
+    if wrong := [response.status for response in refused if response.status != 409]:
         raise Broken(f"a duplicate of an outstanding request was answered with {wrong[0]}, not 409")
-    if any("retry-after" not in one.headers for one in refused):
+    if any("retry-after" not in response.headers for response in refused):
         raise Broken("409 without Retry-After cannot be told from a conflict")
     return "409 with Retry-After"
 
@@ -292,8 +294,8 @@ def check_header_name(examiner: Examiner) -> str:
 def check_lost_answer(examiner: Examiner) -> str:
     before, key = examiner.count(), examiner.new_key()
     examiner.target.send(key, hang_up=True)
-    one, two = (examiner.made(examiner.send_until_settled(key), "the retry") for _ in range(2))
-    if one != two:
+    first, second = (examiner.made(examiner.send_until_settled(key), "the retry") for _ in range(2))
+    if first != second:
         raise Broken("two retries after a lost answer made two")
     examiner.expect_made(before, 1, "a request whose answer was lost, and its retries")
     return "the retries get the one that was made"

@@ -288,7 +288,7 @@ def view_finding(repair: "ViewRepair") -> Finding:
         "view",
         f"of {repair.objects} readable objects {repair.missing} were missing and {repair.changed} changed; "
         f"{repair.left_over} more were left over",
-        "they are right again; no answer depended on them, but see who writes to this bucket",
+        "they are right again; no answer depended on them, but find the program that writes to this bucket",
     )
 
 

@@ -57,10 +57,10 @@ def none_failed(findings: list[Finding]) -> bool:
 
 
 def render_examination(screen: Screen, examination: Examination) -> str:
-    width = max(len(one.check) for one in examination.findings)
+    width = max(len(finding.check) for finding in examination.findings)
     lines = [f"examined {sanitize(examination.examined)}"]
-    for one in examination.findings:
-        verdict = screen.paint(_STYLES[one.verdict], one.verdict.ljust(4))
-        act = f"; {one.act}" if one.act else ""
-        lines.append(f"  {verdict}  {one.check.ljust(width)}  {sanitize(one.found + act)}")
+    for finding in examination.findings:
+        verdict = screen.paint(_STYLES[finding.verdict], finding.verdict.ljust(4))
+        act = f"; {finding.act}" if finding.act else ""
+        lines.append(f"  {verdict}  {finding.check.ljust(width)}  {sanitize(finding.found + act)}")
     return "\n".join(lines)

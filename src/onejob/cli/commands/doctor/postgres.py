@@ -98,7 +98,7 @@ def _check_role(diagnostics: "PostgresDiagnostics") -> Finding:
             f"{diagnostics.role} is a superuser: an attacker of the service would control the whole server",
             "serve as a role with the grants of docs/production.md, migrate as the owner",
         )
-    return ok("role", f"{diagnostics.role} has the privileges it needs, and is no superuser")
+    return ok("role", f"{diagnostics.role} has the privileges it needs, and is not a superuser")
 
 
 def _check_connections(diagnostics: "PostgresDiagnostics") -> Finding:

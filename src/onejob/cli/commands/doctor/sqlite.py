@@ -97,7 +97,7 @@ def _check_file_permissions(file: Path) -> Finding:
     modes = {path: path.stat().st_mode for path in paths if path.exists()}
     names = " ".join(str(path) for path, mode in modes.items() if stat.S_IMODE(mode) & 0o077)
     if not stat.S_ISREG(modes[file]):
-        return fail("permissions", f"{file} is no regular file", "name another with --engine")
+        return fail("permissions", f"{file} is not a regular file", "name another with --engine")
     if not os.access(file, os.R_OK | os.W_OK):
         return fail("permissions", f"{file} is not writable by this user", f"chown or chmod u+rw {file}")
     if any(mode & (stat.S_IWGRP | stat.S_IWOTH) for mode in modes.values()):

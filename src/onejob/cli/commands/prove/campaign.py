@@ -39,7 +39,7 @@ STOP_SECONDS_MAX = 30.0
 PROBLEMS_MAX = 20
 _ATTEMPT_SECONDS_MAX = 15.0
 _PAUSE_FIRST, _PAUSE_MAX, _JITTER = 0.03, 0.75, 2 / 3
-_FAULTS_MAX = 4  # after so many attempts at a key, a proxy lets it pass
+_FAULTS_MAX = 4  # after this many attempts at a key, a proxy lets it pass
 _ANSWER_BYTES = 800
 _LATE_DUPLICATES = 0.25  # the share of keys that are sent once more, after others
 _RETRYABLE = ("IN_PROGRESS", "RATE_LIMITED", "SERVICE_UNAVAILABLE")
@@ -268,7 +268,9 @@ class ProveCampaign:
             for server in servers:
                 stack.push_async_callback(server.stop)
                 await server.start()
-            proxies = [await stack.enter_async_context(_running_proxy(one.port, self._plan.seed)) for one in servers]
+            proxies = [
+                await stack.enter_async_context(_running_proxy(running.port, self._plan.seed)) for running in servers
+            ]
             yield servers, proxies
             for proxy in proxies:
                 self.evidence.faults.update(proxy.fault_counts)

@@ -71,9 +71,9 @@ class FaultyProxy:
             pass  # one side closed the connection, as intended
         finally:
             self._tasks.discard(task)
-            for one in (writer, upstream[1] if upstream else None):
-                if one is not None:
-                    one.close()
+            for stream in (writer, upstream[1] if upstream else None):
+                if stream is not None:
+                    stream.close()
 
     async def _forward(
         self, request: bytes, upstream: tuple[asyncio.StreamReader, asyncio.StreamWriter], writer: asyncio.StreamWriter

@@ -52,12 +52,12 @@ class Report(Struct, frozen=True, rename="camel"):
 
 
 def build_report(engine: str, plan: ProvePlan, evidence: Evidence, verdict: ProveVerdict) -> Report:
-    told = [one for one in evidence.keys.values() if one.answered_at]
-    begin = min((one.begun_at for one in evidence.keys.values()), default=0.0)
-    end = max((one.answered_at for one in told), default=begin)
+    told = [key for key in evidence.keys.values() if key.answered_at]
+    begin = min((key.begun_at for key in evidence.keys.values()), default=0.0)
+    end = max((key.answered_at for key in told), default=begin)
     step = max((end - begin) / _BINS, 1e-9)
-    over_time = Counter(min(int((one.answered_at - begin) / step), _BINS - 1) for one in told)
-    latencies = sorted((one.answered_at - one.begun_at) * 1000 for one in told)
+    over_time = Counter(min(int((key.answered_at - begin) / step), _BINS - 1) for key in told)
+    latencies = sorted((key.answered_at - key.begun_at) * 1000 for key in told)
     return Report(
         line=str(verdict),
         kept=verdict.is_kept,
@@ -75,14 +75,14 @@ def build_report(engine: str, plan: ProvePlan, evidence: Evidence, verdict: Prov
         copies=plan.copies,
         servers=plan.servers,
         seconds=round(end - begin, 3),
-        attempts=sum(one.attempts for one in evidence.keys.values()),
-        answers=sum(one.answers for one in evidence.keys.values()),
+        attempts=sum(key.attempts for key in evidence.keys.values()),
+        answers=sum(key.answers for key in evidence.keys.values()),
         outcomes=dict(evidence.outcomes),
         faults=dict(evidence.faults),
-        kills=[Kill(round(one.at - begin, 3), one.server, round(one.down_seconds, 3)) for one in evidence.kills],
+        kills=[Kill(round(kill.at - begin, 3), kill.server, round(kill.down_seconds, 3)) for kill in evidence.kills],
         latency_ms={f"p{share}": round(_percentile(latencies, share), 1) for share in (50, 90, 99, 100)},
         latency_counts=_count_latencies(latencies),
-        attempts_counts=_count_attempts([one.attempts for one in told]),
+        attempts_counts=_count_attempts([key.attempts for key in told]),
         answers_over_time=[over_time[part] for part in range(_BINS)],
     )
 
@@ -106,5 +106,5 @@ def _count_latencies(latencies: Sequence[float]) -> list[tuple[str, int]]:
 
 def _count_attempts(attempts: Sequence[int]) -> list[tuple[str, int]]:
     most = 10
-    counts = Counter(min(one, most) for one in attempts)
+    counts = Counter(min(attempt, most) for attempt in attempts)
     return [(f"{n}" if n < most else f"{most}+", counts[n]) for n in range(1, most + 1)]
