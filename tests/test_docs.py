@@ -18,6 +18,14 @@ def test_the_list_of_modules_is_up_to_date() -> None:
     assert (ROOT / "docs" / "modules.md").read_text(encoding="utf-8") == generate.module_map(), "run `make docs`"
 
 
+def test_the_plan_names_what_exists_and_stays_short() -> None:
+    plan = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(plan.encode()) <= 15 * 1024
+    named = set(re.findall(r"`([\w/]+\.py)`", plan))
+    assert len(named) > 30
+    assert not {path for path in named if not (ROOT / "src" / "onejob" / path).exists() and not (ROOT / path).exists()}
+
+
 def test_pages_that_are_made_from_the_code_are_not_committed() -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
     assert {f"/docs/{name}" for name in generate.REFERENCE} <= set(ignored)
