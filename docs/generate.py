@@ -32,6 +32,7 @@ from onejob.http import config as service
 from onejob.http.app import HttpApp
 from onejob.http.metrics_server import _SERVICE_FAMILIES
 from onejob.http.openapi import COMMON_ERROR_CODES, build_openapi
+from onejob.ledger.admin import Admin
 from onejob.middleware.fastapi import IdempotentRoute, settled_session
 from onejob.middleware.flask import FlaskIdempotency
 from onejob.sync import SyncLedger
@@ -516,7 +517,7 @@ API_PARTS: list[tuple[str, str, list[tuple[str, Any]]]] = [
     (
         "The ledger",
         "How to use it: [workers](workers.md), [quotas](quotas.md), [sequences](sequences.md), [schedules](schedules.md).",
-        [("Ledger", onejob.Ledger)],
+        [("Ledger", onejob.Ledger), ("Admin", Admin)],
     ),
     (
         "The client",
@@ -569,7 +570,7 @@ def _member(name: str, one: Any) -> Iterator[str]:
         yield " · ".join(f"`{value.value}`" for value in one)
         return
     value = one if inspect.isclass(one) and issubclass(one, msgspec.Struct) else None
-    if value is None and name != "Ledger":
+    if value is None and name not in ("Ledger", "Admin"):
         yield from ("```pyi", _signature(name, one), "```", "")
     yield _docstring(one)
     if value is not None:

@@ -80,7 +80,7 @@ async def main(number: int) -> bool:
             for job_id in ids:
                 await queue.wait(job_id, timedelta(seconds=30))
             results = [await queue.result(job_id) for job_id in ids]
-            outcomes = queue.runtime_stats().outcomes
+            outcomes = queue.admin.runtime_stats().outcomes
     counts["jobs created"] = outcomes.get("created", 0)
     counts["duplicates absorbed"] = outcomes.get("replayed", 0)
     counts["results"] = len(results)

@@ -73,7 +73,7 @@ OUTSIDE_ACCESS_EXEMPT = "onejob.conformance"
 
 FUNCTION_LINES_MAX = 40
 SMALL_MODULE_LINES = 80
-LEDGER_NAMES_MAX = 80
+LEDGER_NAMES_MAX = 60
 # Small modules that have one importer on purpose, each with its reason. Entries only leave.
 SMALL_MODULES = {
     "onejob.cli.__main__": "python -m onejob.cli",

@@ -61,7 +61,7 @@ async def test_a_purge_that_races_submissions_leaves_no_key_without_its_job(url:
             for _ in range(10):
                 await asyncio.sleep(0.002)
                 try:
-                    await queue.purge()
+                    await queue.admin.purge()
                 except onejob.Unknown:
                     continue
 

@@ -32,14 +32,14 @@ def test_threads_share_one_ledger(durable_url: str) -> None:
         assert len({receipt.job_id for receipt in receipts}) == 10
         assert len(queue.jobs()) == 10
         assert sum(receipt.created for receipt in receipts) == 10
-        assert queue.cache_stats().total == 10
+        assert queue.admin.cache_stats().total == 10
 
 
 def test_statistics_are_those_of_the_ledger() -> None:
     with onejob.sync.open("memory://") as queue:
         queue.submit("t", idempotency_key="k")
-        assert queue.cache_stats().committed == 1
-        assert queue.runtime_stats().gate == queue.cache_stats()
+        assert queue.admin.cache_stats().committed == 1
+        assert queue.admin.runtime_stats().gate == queue.admin.cache_stats()
 
 
 def test_errors_come_through_and_opening_fails_cleanly(tmp_path: Path) -> None:

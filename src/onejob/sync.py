@@ -23,6 +23,7 @@ from .errors import OnejobError, StoreRefused, Unavailable, Unknown
 from .ledger import Ledger as AsyncLedger
 from .ledger import LedgerOpener, api_keys
 from .ledger import open as open_async
+from .ledger.admin import Admin
 from .ledger.api_keys import ApiKeyView, NewKey
 from .ledger.leases import FinalRejection, LeaseRenewal, run_under_lease
 from .runtime.receipts import HeldKey, Receipt
@@ -40,6 +41,16 @@ def _blocking(
     @wraps(method)
     def call(self: "SyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.run(method(self._ledger, *args, **kwargs))
+
+    return call
+
+
+def _blocking_admin(
+    method: Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]], /
+) -> Callable[Concatenate["SyncAdmin", P], R]:
+    @wraps(method)
+    def call(self: "SyncAdmin", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(method(self.async_admin, *args, **kwargs))
 
     return call
 
@@ -113,6 +124,46 @@ async def _cancel_other_tasks() -> None:
         await asyncio.wait(tasks, timeout=CANCEL_SECONDS_MAX)
 
 
+class SyncAdmin:
+    """The verbs of operators, blocking."""
+
+    def __init__(self, admin: Admin, loop: LoopThread) -> None:
+        self.async_admin = admin
+        self._loop = loop
+
+    sweep = _blocking_admin(Admin.sweep)
+    purge = _blocking_admin(Admin.purge)
+    overview = _blocking_admin(Admin.overview)
+    users = _blocking_admin(Admin.users)
+    clients = _blocking_admin(Admin.clients)
+    all_reservations = _blocking_admin(Admin.all_reservations)
+    callbacks = _blocking_admin(Admin.callbacks)
+    search = _blocking_admin(Admin.search)
+    job_details = _blocking_admin(Admin.job_details)
+    bulk_action = _blocking_admin(Admin.bulk_action)
+    count_jobs = _blocking_admin(Admin.count_jobs)
+    pause_type = _blocking_admin(Admin.pause_type)
+    paused_types = _blocking_admin(Admin.paused_types)
+    resume_type = _blocking_admin(Admin.resume_type)
+    workers = _blocking_admin(Admin.workers)
+    set_tenant_quota = _blocking_admin(Admin.set_tenant_quota)
+    tenant_quota = _blocking_admin(Admin.tenant_quota)
+    schedules = _blocking_admin(Admin.schedules)
+    pause_schedule = _blocking_admin(Admin.pause_schedule)
+    resume_schedule = _blocking_admin(Admin.resume_schedule)
+    delete_schedule = _blocking_admin(Admin.delete_schedule)
+    register_schedule = _blocking_admin(Admin.register_schedule)
+
+    def cache_stats(self) -> CacheStats:
+        return self.async_admin.cache_stats()
+
+    def runtime_stats(self) -> Stats:
+        return self.async_admin.runtime_stats()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        return self._loop.result(self._loop.start(work))
+
+
 class SyncLedger:
     """The ledger whose methods block until they have their result. Safe to use from any number of threads."""
 
@@ -125,11 +176,6 @@ class SyncLedger:
     begin_step = _blocking(AsyncLedger.begin_step)
     finish_step = _blocking(AsyncLedger.finish_step)
     steps = _blocking(AsyncLedger.steps)
-    schedules = _blocking(AsyncLedger.schedules)
-    pause_schedule = _blocking(AsyncLedger.pause_schedule)
-    resume_schedule = _blocking(AsyncLedger.resume_schedule)
-    delete_schedule = _blocking(AsyncLedger.delete_schedule)
-    register_schedule = _blocking(AsyncLedger.register_schedule)
     submit_many = _blocking(AsyncLedger.submit_many)
     submit_prepared = _blocking(AsyncLedger.submit_prepared)
     dry_run = _blocking(AsyncLedger.dry_run)
@@ -150,8 +196,6 @@ class SyncLedger:
     explain = _blocking(AsyncLedger.explain)
     keys = _blocking(AsyncLedger.keys)
     forget = _blocking(AsyncLedger.forget)
-    purge = _blocking(AsyncLedger.purge)
-    sweep = _blocking(AsyncLedger.sweep)
     reserve_job_slot = _blocking(AsyncLedger.reserve_job_slot)
     reserve_job_slot_or_raise = _blocking(AsyncLedger.reserve_job_slot_or_raise)
     consume_reservation = _blocking(AsyncLedger.consume_reservation)
@@ -163,8 +207,6 @@ class SyncLedger:
     usage = _blocking(AsyncLedger.usage)
     quota = _blocking(AsyncLedger.quota)
     set_quota = _blocking(AsyncLedger.set_quota)
-    tenant_quota = _blocking(AsyncLedger.tenant_quota)
-    set_tenant_quota = _blocking(AsyncLedger.set_tenant_quota)
     store_idempotency_key = _blocking(AsyncLedger.store_idempotency_key)
     claim = _blocking(AsyncLedger.claim)
     start = _blocking(AsyncLedger.start)
@@ -180,19 +222,6 @@ class SyncLedger:
     log_lines = _blocking(AsyncLedger.log_lines)
     sites = _blocking(AsyncLedger.sites)
     failures = _blocking(AsyncLedger.failures)
-    overview = _blocking(AsyncLedger.overview)
-    workers = _blocking(AsyncLedger.workers)
-    paused_types = _blocking(AsyncLedger.paused_types)
-    pause_type = _blocking(AsyncLedger.pause_type)
-    resume_type = _blocking(AsyncLedger.resume_type)
-    count_jobs = _blocking(AsyncLedger.count_jobs)
-    bulk_action = _blocking(AsyncLedger.bulk_action)
-    search = _blocking(AsyncLedger.search)
-    job_details = _blocking(AsyncLedger.job_details)
-    callbacks = _blocking(AsyncLedger.callbacks)
-    users = _blocking(AsyncLedger.users)
-    all_reservations = _blocking(AsyncLedger.all_reservations)
-    clients = _blocking(AsyncLedger.clients)
 
     def run_under_lease(self, held_key: HeldKey, work: Callable[[], bytes]) -> Receipt:
         """Run work in this thread while the key's lease is renewed, then commit the key with the returned bytes."""
@@ -221,11 +250,10 @@ class SyncLedger:
             raise
         return self._loop.result(settled)
 
-    def cache_stats(self) -> CacheStats:
-        return self._ledger.cache_stats()
-
-    def runtime_stats(self) -> Stats:
-        return self._ledger.runtime_stats()
+    @property
+    def admin(self) -> "SyncAdmin":
+        """The verbs of operators."""
+        return SyncAdmin(self._ledger.admin, self._loop)
 
     @property
     def durability(self) -> Durability:

@@ -27,7 +27,7 @@ def lose_jobs(folder: Path, type: str, count: int) -> None:
             queue.submit(type, n, delivery=Delivery.AT_MOST_ONCE, labels={"n": str(n)})
         queue.claim(type, start=True, limit=count, lease=timedelta(milliseconds=100))
         time.sleep(0.15)
-        queue.sweep()
+        queue.admin.sweep()
 
 
 @pytest.fixture(scope="module")

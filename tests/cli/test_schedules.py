@@ -22,7 +22,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 def test_schedules_are_listed_paused_resumed_and_deleted(engine: str, capsys: pytest.CaptureFixture[str]) -> None:
     with sync.open(engine) as queue:
-        queue.register_schedule("nightly", type="report", timetable="0 3 * * * Europe/Berlin", catch_up=1)
+        queue.admin.register_schedule("nightly", type="report", timetable="0 3 * * * Europe/Berlin", catch_up=1)
     code, text = run(capsys, "schedules", "list", "--engine", engine)
     assert code == 0
     assert "nightly   0 3 * * * Europe/Berlin  report  1         active since" in text

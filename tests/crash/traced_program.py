@@ -123,7 +123,7 @@ class Scenario:
         brief = await self.submit(ledger, SHORT_WINDOW_KEY)
         await self.retry(SHORT_WINDOW_KEY, lambda: ledger.cancel(brief))
         self.clock.advance(5)
-        await self.retry(SHORT_WINDOW_KEY, ledger.sweep)
+        await self.retry(SHORT_WINDOW_KEY, ledger.admin.sweep)
 
     async def submit(self, ledger: onejob.Ledger, key: str) -> str:
         request = submission(key)

@@ -36,7 +36,7 @@ def shop(database: str) -> Iterator[Client]:
     write("DROP TABLE IF EXISTS payment")
     write("CREATE TABLE payment (amount int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
     with override_settings(ONEJOB={"DATABASE": "ledger", "SCOPE": owner, "LEASE": 2}):
-        get_ledger().purge()
+        get_ledger().admin.purge()
         yield Client(raise_request_exception=False)
     close_layer()
     connections["ledger"].close()

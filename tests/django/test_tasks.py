@@ -92,7 +92,7 @@ def test_the_worker_runs_tasks_and_jobs(ledger_setting: dict[str, Any], tmp_path
             _ = failed.return_value
         assert get_ledger().wait(refused, 20).state == "failed"
         assert not get_ledger().failures(refused)  # no message is kept
-        assert [schedule.name for schedule in get_ledger().schedules()] == ["nightly"]
+        assert [schedule.name for schedule in get_ledger().admin.schedules()] == ["nightly"]
     assert (tmp_path / "notes").read_text().splitlines().count("add 1 2") == 1
 
 

@@ -122,8 +122,8 @@ def make_ended_jobs() -> dict[str, str]:
             made[name] = queue.submit("charge", idempotency_key=name, delivery=Delivery.AT_MOST_ONCE).job_id
         queue.claim("charge", start=True, limit=2, lease=timedelta(milliseconds=100))
         while any(queue.job(made[name]).state is not JobState.LOST for name in ("lost", "lost-too")):
-            queue.sweep()
-        queue.register_schedule("nightly", type="report", timetable="0 3 * * * Europe/Berlin", catch_up=1)
+            queue.admin.sweep()
+        queue.admin.register_schedule("nightly", type="report", timetable="0 3 * * * Europe/Berlin", catch_up=1)
     return made
 
 

@@ -209,7 +209,7 @@ async def test_a_store_that_is_gone_is_no_verdict_about_a_key(queue: onejob.Ledg
 def test_a_purged_tenant_has_no_keys_left(auth_server: AuthServer) -> None:
     text = auth_server.create_key("last", tenant="leaving")
     assert auth_server.service.submit(text, "k").status == 202
-    auth_server.operator.acting_as(tenant="leaving", user="root", actor=Actor.user("root")).purge()
+    auth_server.operator.acting_as(tenant="leaving", user="root", actor=Actor.user("root")).admin.purge()
     assert auth_server.service.submit(text, "k").status == 401
 
 
@@ -277,9 +277,9 @@ async def test_a_known_key_is_let_in_by_one_read_and_by_none_once_it_is_revoked(
         door = Authenticator(ledger, ServiceConfig(auth=True))
         scope = {"headers": [(b"authorization", b"Bearer " + created.text.encode())]}
         first = await door(scope)
-        before = ledger.runtime_stats().queues["read"].commands
+        before = ledger.admin.runtime_stats().queues["read"].commands
         assert await door(scope) is first
-        assert ledger.runtime_stats().queues["read"].commands == before + 1
+        assert ledger.admin.runtime_stats().queues["read"].commands == before + 1
         await keys.revoke(created.key.id)
         for _ in range(2):
             with pytest.raises(Unauthorized):
@@ -321,8 +321,8 @@ async def test_a_key_that_is_revoked_while_its_body_is_on_the_way_opens_nothing(
             body = b'{"type": "charge"}'
             head = f"POST /api/jobs HTTP/1.1\r\nHost: x\r\nIdempotency-Key: late\r\nX-Api-Key: {created.text}\r\n"
             writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-3])
-            reads = ledger.runtime_stats().queues["read"]
-            while ledger.runtime_stats().queues["read"] == reads:  # the key is valid when the head is read
+            reads = ledger.admin.runtime_stats().queues["read"]
+            while ledger.admin.runtime_stats().queues["read"] == reads:  # the key is valid when the head is read
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
             await keys.revoke(created.key.id)

@@ -221,7 +221,7 @@ async def test_a_delivery_interrupted_by_a_crash_is_retried_by_another(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         clock.advance(61)
-        await queue.sweep()
+        await queue.admin.sweep()
         assert await make_sender(queue).deliver_ready() == 1
     assert len(receiver.received) == 1
 

@@ -210,7 +210,7 @@ def test_lost_jobs_are_resolved(console: Console, open_page: Callable[..., Page]
     jobs = [console.as_user("ann").submit("risky", n, delivery=Delivery.AT_MOST_ONCE).job_id for n in range(3)]
     console.operator.claim("risky", limit=3, start=True, lease=timedelta(milliseconds=100))
     page.wait_for_timeout(150)  # the leases end
-    console.operator.sweep()
+    console.operator.admin.sweep()
     page.keyboard.press("r")
     rows = page.locator("#jobs tbody tr")
     expect(rows).to_have_count(3)
@@ -323,7 +323,7 @@ def test_a_job_shows_where_its_sites_stand(console: Console, open_page: Callable
 
 
 def test_a_type_is_paused_and_resumed(console: Console, open_page: Callable[..., Page]) -> None:
-    console.operator.pause_type("stopped")
+    console.operator.admin.pause_type("stopped")
     page = open_page("/types", Role.OPERATOR)
     button = page.locator("[data-type=stopped]")
     expect(button).to_have_text("Resume")
@@ -334,16 +334,16 @@ def test_a_type_is_paused_and_resumed(console: Console, open_page: Callable[...,
 
 
 def test_a_schedule_is_paused_and_resumed(console: Console, open_page: Callable[..., Page]) -> None:
-    console.operator.register_schedule("nightly", type="report", timetable="0 3 * * *", catch_up=1)
+    console.operator.admin.register_schedule("nightly", type="report", timetable="0 3 * * *", catch_up=1)
     page = open_page("/schedules", Role.OPERATOR)
     button = page.locator("[data-schedule=nightly]")
     button.click()
     confirm(page)
     expect(button).to_have_text("Resume")
-    assert console.operator.schedules()[0].paused_at
+    assert console.operator.admin.schedules()[0].paused_at
     button.click()
     expect(button).to_have_text("Pause…")
-    assert console.operator.schedules()[0].paused_at is None
+    assert console.operator.admin.schedules()[0].paused_at is None
 
 
 def test_limits_are_set_and_shown_with_what_is_used(console: Console, open_page: Callable[..., Page]) -> None:
@@ -443,7 +443,7 @@ def test_text_of_callers_never_becomes_markup(console: Console, open_page: Calla
     )
     (attempt,) = console.operator.claim(HOSTILE, start=True)
     console.operator.extend(attempt, progress=HOSTILE, logs=[HOSTILE])
-    console.operator.pause_type(HOSTILE)  # so that it is listed before jobs are counted again
+    console.operator.admin.pause_type(HOSTILE)  # so that it is listed before jobs are counted again
     page = open_page(f"/jobs/{job}")
     expect(page.locator("main h1")).to_have_text(HOSTILE)
     expect(page.locator("#input")).to_contain_text("<script>")

@@ -46,7 +46,7 @@ class ServiceAndLedgers(NamedTuple):
         return new_key
 
     def read_count(self) -> int:
-        return self.ledger.runtime_stats().queues["read"].commands
+        return self.ledger.admin.runtime_stats().queues["read"].commands
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from onejob.core.credentials import Role
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.ledger.api_keys import ApiKeys
+from onejob.ledger.service import ServiceLedger
 from tests.support.app_server import Client, HttpResponse, serve_app
 
 BODY = b'{"type": "charge", "input": {"amount": 42}}'
@@ -76,7 +77,7 @@ async def test_a_retry_is_answered_as_if_it_were_parsed_again(
     tmp_path: Path, rate: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast = await play(tmp_path / "fast.db", rate)
-    monkeypatch.setattr(onejob.Ledger, "replay_now", lambda ledger, prepared: None)
+    monkeypatch.setattr(ServiceLedger, "replay_now", lambda ledger, prepared: None)
     assert await play(tmp_path / "plain.db", rate) == fast
     assert [status for status, _, _ in fast] == [202, 202, 202, 409, 202, 202, 202, 202, 400, 400, 401, 401]
     assert [replayed for _, replayed, _ in fast] == [None, "true", "true", None, None, *["true"] * 3, *[None] * 4]
@@ -93,7 +94,7 @@ async def test_a_retry_neither_builds_a_command_nor_waits_for_a_batch(
         for _ in range(2):  # the second is the first retry
             assert (await client.ask("POST", "/api/jobs", BODY, b"idempotency-key: k")).status == 202
         for name in ("submit_prepared", "prepare"):
-            monkeypatch.setattr(onejob.Ledger, name, None)
+            monkeypatch.setattr(ServiceLedger, name, None)
         for _ in range(2):
             answer = await client.ask("POST", "/api/jobs", BODY, b"idempotency-key: k")
             assert answer.headers["idempotent-replayed"] == "true"

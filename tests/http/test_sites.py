@@ -429,7 +429,7 @@ async def test_the_credential_of_a_site_may_deliver_and_nothing_else() -> None:
         engine = await RemoteEngine.open(site.relay.url, gate_key=str(site.config.gate_key))
         ledger = Ledger(Runtime(engine, IdempotencyConfig(), clock=FakeClock(), ids=SystemIds()), Caller())
         try:
-            for work in (ledger.purge(), ledger.jobs(), ledger.claim("charge"), ledger.quota("ann")):
+            for work in (ledger.admin.purge(), ledger.jobs(), ledger.claim("charge"), ledger.quota("ann")):
                 with pytest.raises(TenantRefused):
                     await work
         finally:

@@ -65,12 +65,12 @@ async def test_limits_of_a_newer_program_admit_nobody_until_they_are_set_again(q
     await queue._execute(SetLimits(tenant="default", usage_id=tally, policy_id=policy, user="local", limits=body))
     await queue._execute(SetPolicy(tenant="default", policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
     for whose, calls in (
-        ("the tenant", (queue.tenant_quota, partial(queue.quota, "ann"))),
+        ("the tenant", (queue.admin.tenant_quota, partial(queue.quota, "ann"))),
         ("a user", (queue.usage, partial(queue.submit, "t"))),
     ):
         for call in calls:
             with pytest.raises(onejob.Outdated, match=f"limits of {whose} .* upgrade"):
                 await call()
-    await queue.set_tenant_quota(onejob.TenantLimits())
+    await queue.admin.set_tenant_quota(onejob.TenantLimits())
     await queue.set_quota("local", onejob.Limits(max_concurrent=1))
     assert (await queue.submit("t")).created

@@ -48,7 +48,7 @@ async def test_a_purge_is_logged_with_the_number_of_deleted_facts(
 ) -> None:
     ledger = queue.acting_as(tenant="acme", user="ann", actor=Actor.client("cleaner"))
     await ledger.submit("t", idempotency_key=KEY)
-    assert (await ledger.purge()).erased == 1
+    assert (await ledger.admin.purge()).erased == 1
     assert audit_records(audit_log) == [{"what": "purge", "tenant": "acme", "actor": "client:cleaner", "erased": 1}]
 
 

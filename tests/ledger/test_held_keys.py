@@ -151,7 +151,7 @@ async def test_waiting_duplicates_are_answered_when_the_holder_settles(url: str)
     async with onejob.open(url, sweep=False) as queue:
         held = await hold_key(queue)
         waiting = [asyncio.ensure_future(queue.submit("train", {"n": 1}, idempotency_key="k")) for _ in range(20)]
-        while queue.cache_stats().waiters < 20:
+        while queue.admin.cache_stats().waiters < 20:
             await asyncio.sleep(0.001)
         await queue.commit(held)
         receipts = await asyncio.gather(*waiting)
@@ -173,19 +173,19 @@ async def test_a_hundred_take_overs_have_one_winner(queue: onejob.Ledger, clock:
 @pytest.mark.parametrize("job", [True, False])
 async def test_stats_count_a_held_key_as_pending_until_it_is_settled(queue: onejob.Ledger, job: bool) -> None:
     held = await hold_key(queue, job=job)
-    assert queue.cache_stats().pending == 1
+    assert queue.admin.cache_stats().pending == 1
     held = await queue.renew(held)
-    assert queue.cache_stats().pending == 1
+    assert queue.admin.cache_stats().pending == 1
     await queue.commit(held)
-    assert queue.cache_stats().pending == 0
+    assert queue.admin.cache_stats().pending == 0
 
 
 async def test_stats_do_not_count_a_key_whose_lease_is_over(queue: onejob.Ledger, clock: FakeClock) -> None:
     await hold_key(queue)
     clock.advance(10)
-    assert queue.cache_stats().pending == 0
+    assert queue.admin.cache_stats().pending == 0
 
 
 async def test_stats_do_not_count_a_key_that_was_released(queue: onejob.Ledger) -> None:
     await queue.fail(await hold_key(queue))
-    assert queue.cache_stats().pending == 0
+    assert queue.admin.cache_stats().pending == 0

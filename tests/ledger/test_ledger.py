@@ -359,12 +359,12 @@ async def test_a_purged_tenant_has_nothing_left(queue: onejob.Ledger) -> None:
     untouched = await other.submit("t", idempotency_key="k")
     made = await queue.submit("t", idempotency_key="k")
     await queue.submit("t")
-    purged = await queue.purge()
+    purged = await queue.admin.purge()
     assert purged.erased == 2
     after = await queue.submit("t")
     if not runtime_of(queue).gate.info.erasure_ms:
         assert purged.gone_at <= (await queue.job(after.job_id)).created_at  # no history is kept
-    await queue.purge()
+    await queue.admin.purge()
     assert await queue.jobs() == []
     with pytest.raises(onejob.NotFound):
         await queue.input(made.job_id)
@@ -380,14 +380,14 @@ async def test_a_purge_that_deleted_something_does_not_say_that_nothing_was_done
     with monkeypatch.context() as patch:
         patch.setattr(runtime_of(queue), "_request_erasure", fail)
         with pytest.raises(onejob.Unavailable):  # there is nothing to delete
-            await queue.purge()
+            await queue.admin.purge()
         await queue.submit("t", idempotency_key="k")
         with pytest.raises(onejob.Unknown, match="no disk"):
-            await queue.purge()
+            await queue.admin.purge()
     await queue.submit("t", idempotency_key="k")
     monkeypatch.setattr(maintenance, "PURGE_PASSES_MAX", 1)
     with pytest.raises(onejob.Unknown, match="still being used"):
-        await queue.purge()
+        await queue.admin.purge()
     assert await queue.jobs() == []
 
 
@@ -395,7 +395,7 @@ async def test_maintenance_removes_what_has_expired(queue: onejob.Ledger, clock:
     made = await queue.submit("t", idempotency_key="k")
     await queue.cancel(made.job_id)
     clock.advance(7 * 86400 + 1)
-    await queue.sweep()
+    await queue.admin.sweep()
     assert await queue.jobs() == []
     with pytest.raises(onejob.NotFound):
         await queue.explain("k", scope="t")

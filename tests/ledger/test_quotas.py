@@ -74,7 +74,7 @@ async def test_a_value_that_is_not_limits_is_refused_and_changes_nothing(queue: 
     for other in others:
         if not isinstance(other, onejob.TenantLimits):
             with pytest.raises(onejob.Invalid, match=r"TenantLimits\(\) clears them"):
-                await queue.set_tenant_quota(other)
+                await queue.admin.set_tenant_quota(other)
     assert (await queue.quota("local")).limits == onejob.Limits()
     assert (await queue.submit("t")).created
 
@@ -178,12 +178,12 @@ async def test_maintenance_reconciles_usage_and_finds_no_drift(queue: onejob.Led
     other = queue.acting_as(tenant="default", user="gone", actor=Actor.client("local"))
     await other.reserve_job_slot("gone", ttl_seconds=1)
     clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
-    await queue.sweep()
-    swept = queue.runtime_stats().sweep_totals
+    await queue.admin.sweep()
+    swept = queue.admin.runtime_stats().sweep_totals
     assert (swept.usages, swept.drift) == (2, 0)
     assert ((await queue.usage()).live, str((await queue.usage()).money_held)) == (4, "2")
-    await queue.sweep()
-    assert queue.runtime_stats().sweep_totals.usages == 2  # nothing is due any more
+    await queue.admin.sweep()
+    assert queue.admin.runtime_stats().sweep_totals.usages == 2  # nothing is due any more
 
 
 async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock: FakeClock) -> None:
@@ -195,8 +195,8 @@ async def test_wrong_usage_is_corrected_and_reported(queue: onejob.Ledger, clock
     assert found.usage is not None
     await runtime_of(queue).gate.execute([write_facts(next_version(found.usage, found.at, live=4))])
     clock.advance(RECONCILE_DELAY_MS / 1000 + 1)
-    await queue.sweep()
-    assert (queue.runtime_stats().sweep_totals.drift, (await queue.usage()).live) == (3, 1)
+    await queue.admin.sweep()
+    assert (queue.admin.runtime_stats().sweep_totals.drift, (await queue.usage()).live) == (3, 1)
 
 
 async def test_a_limit_counts_a_submission_that_commits_while_it_is_set(postgres_url: str) -> None:
@@ -207,7 +207,7 @@ async def test_a_limit_counts_a_submission_that_commits_while_it_is_set(postgres
         await queue.submit("charge")
         for setting in (
             lambda: queue.set_quota("ann", onejob.Limits(max_concurrent=1)),
-            lambda: queue.set_tenant_quota(onejob.TenantLimits(default=onejob.Limits(max_concurrent=1))),
+            lambda: queue.admin.set_tenant_quota(onejob.TenantLimits(default=onejob.Limits(max_concurrent=1))),
         ):
             await writer.execute("BEGIN; LOCK TABLE job IN ROW EXCLUSIVE MODE")
             task = asyncio.ensure_future(setting())

@@ -311,7 +311,7 @@ async def test_an_idle_client_goes_on_after_three_windows(queue: onejob.Ledger, 
     for _ in range(3):
         clock.advance(DAY + 1)
         await evict(queue)
-        await queue.sweep()
+        await queue.admin.sweep()
     assert await last_sequence(queue) == 2
     assert (await refusal_of(queue, 2)).reason is Reason.ALREADY_COMMITTED
     assert (await refusal_of(queue, 4)).details == {"last_committed_sequence": 2}
@@ -353,7 +353,7 @@ async def test_two_tenants_with_equal_clients_scopes_and_keys_never_meet(queue: 
         assert not set(job_ids_of(receipts[0])) & set(job_ids_of(receipts[1]))
     await send(tenants[0], 3)
     assert [await last_sequence(one) for one in tenants] == [3, 2]
-    await tenants[0].purge()
+    await tenants[0].admin.purge()
     assert [await last_sequence(one) for one in tenants] == [0, 2]
     assert [len(await one.jobs()) for one in tenants] == [0, 2]
 
@@ -379,7 +379,7 @@ async def test_numbers_are_counted_as_submissions_and_hits(queue: onejob.Ledger)
     for _ in range(3):
         await send(queue, 1)
     await refusal_of(queue, 7)
-    counted = queue.runtime_stats().outcomes
+    counted = queue.admin.runtime_stats().outcomes
     assert (counted["created"], counted["replayed"], counted["refused"]) == (1, 3, 1)
     history = await queue.explain("key-1", scope=SCOPE)
     assert (history.hits, history.key) == (3, "key-1")

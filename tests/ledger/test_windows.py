@@ -92,12 +92,12 @@ async def test_an_ended_job_is_kept_for_the_retention_and_never_deleted_before_i
         for job_id in (keyed.job_id, keyless.job_id):
             await queue.cancel(job_id)
         clock.advance(3601)
-        await queue.sweep()
+        await queue.admin.sweep()
         assert (await queue.job(keyed.job_id)).state == "cancelled"
         with pytest.raises(onejob.NotFound):
             await queue.job(keyless.job_id)
         clock.advance(3 * 86_400)
-        await queue.sweep()
+        await queue.admin.sweep()
         with pytest.raises(onejob.NotFound):
             await queue.job(keyed.job_id)
 

@@ -120,7 +120,7 @@ async def test_a_gate_for_some_tenants_submits_with_keys_is_ready_and_purges() -
         with pytest.raises(Unavailable):  # then readiness writes a probe
             await runtime_of(ledger).gate.execute([submit(tenant=OTHER)])
         await runtime_of(ledger).readiness.check()
-        await ledger.purge()
+        await ledger.admin.purge()
         assert not store.facts[Kind.JOB]
 
 

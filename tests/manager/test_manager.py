@@ -199,7 +199,7 @@ async def test_with_client_certificates_only_gates_that_have_one_get_in(tmp_path
 async def test_a_gate_takes_the_settings_of_its_manager() -> None:
     settings = GateSettings(rejected_ttl_seconds=8.0, pending_ttl_seconds=9.0)
     async with running_manager(MemoryEngine(), settings=settings) as url, onejob.open(url) as ledger:
-        config = ledger.runtime_stats().config
+        config = ledger.admin.runtime_stats().config
         assert (config.rejected_ttl_seconds, config.pending_ttl_seconds) == (8, 9)
         receipt = await ledger.submit("t", {"n": 1}, idempotency_key="k")
         assert receipt.created
@@ -211,8 +211,8 @@ async def test_a_gate_does_not_sweep_the_store() -> None:
     async with running_manager(MemoryEngine()) as url, onejob.open(url, config=config) as ledger:
         await ledger.submit("t", idempotency_key="k")
         await asyncio.sleep(0.3)
-        assert ledger.runtime_stats().sweep_totals.records == 0
-        assert ledger.runtime_stats().maintenance_failures == 0
+        assert ledger.admin.runtime_stats().sweep_totals.records == 0
+        assert ledger.admin.runtime_stats().maintenance_failures == 0
 
 
 async def test_a_command_that_proves_no_settings_is_not_executed() -> None:

@@ -10,7 +10,7 @@ import onejob
 from onejob.clock import FakeClock
 from onejob.core.identity import Actor
 from onejob.http.app import HttpApp
-from onejob.ledger import held_keys
+from onejob.ledger import service
 from onejob.ledger.base import runtime_of
 from onejob.ledger.service import ServiceLedger
 from onejob.runtime import external_keys
@@ -231,14 +231,14 @@ async def test_a_preparation_that_was_stored_and_released_after_it_was_looked_up
 
     async def look_up_and_freeze(*args: Any, **options: Any) -> Any:
         found = await look_up(*args, **options)
-        monkeypatch.setattr(held_keys, "look_up_external_keys", look_up)
+        monkeypatch.setattr(service, "look_up_external_keys", look_up)
         held = await queue.check_or_reserve("t", {"n": 1}, idempotency_key="k")
         assert isinstance(held, onejob.HeldKey)
         await queue.store_idempotency_key("k", "job-xyz789")
         await queue.fail(held)
         return found
 
-    monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
+    monkeypatch.setattr(service, "look_up_external_keys", look_up_and_freeze)
     assert await ServiceLedger.of(queue).take_over_preparation(row) is None
     assert await ServiceLedger.of(queue).take_over_preparation(row) is None
     assert (await queue.job(first.job_id)).state == "cancelled"
@@ -259,7 +259,7 @@ async def test_a_preparation_is_taken_over_before_its_key_is_stored_or_never(
         await queue.store_idempotency_key("k", "job-xyz789")
         return found
 
-    monkeypatch.setattr(held_keys, "look_up_external_keys", look_up_and_freeze)
+    monkeypatch.setattr(service, "look_up_external_keys", look_up_and_freeze)
     held = await ServiceLedger.of(queue).take_over_preparation(await load_job_row(queue, first.job_id))
     assert held is not None  # as if it had been before the key was stored: it has not been anything else since
     assert (await queue.commit(held)).job_id == first.job_id

@@ -26,7 +26,7 @@ async def limited(url: str, clock: FakeClock) -> AsyncIterator[onejob.Ledger]:
 
 async def count_again(ledger: onejob.Ledger, clock: FakeClock) -> None:
     clock.advance(2 * INTERVAL_MS / 1000)
-    await ledger.sweep()
+    await ledger.admin.sweep()
 
 
 async def fill(ledger: onejob.Ledger, clock: FakeClock) -> None:
@@ -75,7 +75,7 @@ async def test_a_key_that_was_refused_for_the_limit_is_not_burned(limited: onejo
     with pytest.raises(SubmissionRefused):
         await limited.submit("charge", idempotency_key="new")
     clock.advance(WINDOW.total_seconds() + 1)
-    await limited.sweep()
+    await limited.admin.sweep()
     await count_again(limited, clock)
     assert (await limited.submit("charge", {"another": "body"}, idempotency_key="new")).created
 
@@ -85,7 +85,7 @@ async def test_the_keys_of_another_tenant_do_not_count(limited: onejob.Ledger, c
     other = limited.acting_as(tenant="other", user="u", actor=Actor.user("u"))
     await count_again(limited, clock)
     assert (await other.submit("charge", idempotency_key="new")).created
-    assert (await limited.overview()).counts.keys == ALLOWED
+    assert (await limited.admin.overview()).counts.keys == ALLOWED
 
 
 async def test_without_a_limit_any_number_of_keys_is_accepted(queue: onejob.Ledger, clock: FakeClock) -> None:

@@ -299,10 +299,10 @@ async def test_a_gate_remembers_no_longer_than_the_ledger_says(url: str, clock: 
     config = onejob.IdempotencyConfig(committed_ttl_seconds=1000)
     async with onejob.open(url, clock=clock, config=config, sweep=False) as queue:
         await queue.submit("t", idempotency_key="k", idempotency_ttl=timedelta(hours=1))
-        assert queue.cache_stats().committed == 1
+        assert queue.admin.cache_stats().committed == 1
         clock.advance(301)
-        await queue.sweep()
-        assert queue.cache_stats().committed == 0
+        await queue.admin.sweep()
+        assert queue.admin.cache_stats().committed == 0
 
 
 async def test_the_default_window_is_the_ledgers(open_ledger: Any) -> None:

@@ -31,7 +31,7 @@ async def fill_store(url: str, *, minutes: int = MINUTES, seed: int = 7) -> None
     dice = random.Random(seed)
     clock = FakeClock(monotonic=monotonic() - minutes * 60, wall_ms=round(time() * 1000) - minutes * 60_000)
     async with onejob.open(url, clock=clock, sweep=False) as ledger:
-        await ledger.set_tenant_quota(TenantLimits(Limits(max_concurrent=40, jobs_per_hour=120)))
+        await ledger.admin.set_tenant_quota(TenantLimits(Limits(max_concurrent=40, jobs_per_hour=120)))
         limits = Limits(max_concurrent=12, jobs_per_day=400, cost_limit=CostLimit.of(50, Period.DAY))
         await ledger.set_quota("bob", limits)
         await _make_api_keys(ledger, clock)
@@ -115,8 +115,8 @@ async def _make_api_keys(ledger: Ledger, clock: FakeClock) -> None:
 
 
 async def _number_submissions(ledger: Ledger) -> None:
-    await ledger.register_schedule("nightly-report", type="report.build", timetable="0 3 * * *", catch_up=1)
-    await ledger.register_schedule("poll-bank", type="order.charge", timetable="every 5 minutes", catch_up=0)
+    await ledger.admin.register_schedule("nightly-report", type="report.build", timetable="0 3 * * *", catch_up=1)
+    await ledger.admin.register_schedule("poll-bank", type="order.charge", timetable="every 5 minutes", catch_up=0)
     for client, count in (("till-berlin-1", 5), ("till-berlin-2", 3), ("till-hamburg", 8)):
         for sequence in range(1, count + 1):
             await ledger.submit_sequence(client, sequence, f"{client}-{sequence}", "email.welcome", scope="tills")
@@ -151,7 +151,7 @@ async def _leave_unfinished(ledger: Ledger, clock: FakeClock) -> None:
         await _as_user(ledger, "carol").submit("bank.payout", {"to": "DE02", "amount": 120 + number}, **options)  # type: ignore[arg-type]
     await ledger.claim("bank.payout", limit=3, start=True, lease=timedelta(milliseconds=100))
     clock.advance(0.2)
-    await ledger.sweep()
+    await ledger.admin.sweep()
     for number in range(4):
         await _as_user(ledger, "dora").submit("report.build", {"month": number}, idempotency_key=f"report-{number}")
     (attempt, *_) = await ledger.claim("report.build", start=True, lease=timedelta(hours=1))
@@ -161,7 +161,7 @@ async def _leave_unfinished(ledger: Ledger, clock: FakeClock) -> None:
     for number in range(3):
         run_at = onejob.core.timestamps.to_utc(clock.wall_ms()) + later
         await _as_user(ledger, "ann").submit("email.welcome", number, idempotency_key=f"later-{number}", run_at=run_at)
-    await ledger.pause_type("image.resize")
+    await ledger.admin.pause_type("image.resize")
     for number in range(6):
         await _as_user(ledger, "bob").submit("image.resize", {"image": number}, idempotency_key=f"image-{number}")
     for user in ("bob", "carol"):

@@ -249,7 +249,7 @@ async def test_a_key_that_was_stored_after_a_failed_reservation_is_replayed(
 async def test_the_first_job_of_a_user_under_a_tenants_limit_is_counted(
     plain_door: Door, db: Any, queue: onejob.Ledger
 ) -> None:
-    await queue.set_tenant_quota(onejob.TenantLimits(default=Limits(max_concurrent=2)))
+    await queue.admin.set_tenant_quota(onejob.TenantLimits(default=Limits(max_concurrent=2)))
     async with transaction(plain_door):
         await plain_door.call("submit", "a", 1)
         await plain_door.call("submit", "a", 1, idempotency_key="one")

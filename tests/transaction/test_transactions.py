@@ -79,7 +79,7 @@ async def test_a_limit_from_after_the_snapshot_is_a_serialization_failure(
     if level == "user":
         await queue.set_quota("local", Limits(max_concurrent=0))
     else:
-        await queue.set_tenant_quota(onejob.TenantLimits(default=Limits(max_concurrent=0)))
+        await queue.admin.set_tenant_quota(onejob.TenantLimits(default=Limits(max_concurrent=0)))
     with pytest.raises(asyncpg.SerializationError):
         await plain_door.call("submit", "a", 1, idempotency_key="one")
     await plain_door.rollback()
@@ -337,7 +337,7 @@ async def test_another_schema_is_used_when_it_is_named(
         async with transaction(door):
             receipt = await door.call("submit", "a", 1, idempotency_key="one")
         assert (await queue.submit("a", 1, idempotency_key="one")).job_id == receipt.job_id
-        await queue.purge()
+        await queue.admin.purge()
 
 
 # What it costs, and that the single statement decides nothing.

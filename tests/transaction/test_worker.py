@@ -100,7 +100,7 @@ async def test_a_worker_that_lost_its_job_commits_nothing(queue: onejob.Ledger, 
     await queue.submit("pay", 1)
     (lost,) = await queue.claim("pay", start=True, lease=timedelta(milliseconds=100))
     await asyncio.sleep(0.15)
-    await queue.sweep()
+    await queue.admin.sweep()
     (current,) = await queue.claim("pay", start=True, wait=WAIT)
     async with asyncio.timeout(10):
         connection = await asyncpg.connect(postgres_url)

@@ -152,15 +152,15 @@ async def test_a_paused_schedule_submits_nothing_until_it_is_resumed(queue: onej
     schedulers = [scheduler_of(hourly(catch_up=catch_up), queue) for catch_up in (0, 0)]
     for scheduler in schedulers:
         await scheduler.submit_due_ticks()
-    assert (await queue.pause_schedule("report")).paused_by == "client:local"
+    assert (await queue.admin.pause_schedule("report")).paused_by == "client:local"
     clock.advance(5 * HOUR)
     for scheduler in schedulers:
         await scheduler.submit_due_ticks()
     await scheduler_of(hourly(catch_up=0), queue).submit_due_ticks()
     assert await ticks(queue) == []
-    (view,) = await queue.schedules()
+    (view,) = await queue.admin.schedules()
     assert view.paused_at is not None
-    await queue.resume_schedule("report")
+    await queue.admin.resume_schedule("report")
     for scheduler in schedulers:
         await scheduler.submit_due_ticks()
     assert await ticks(queue) == []  # catch_up is 0
@@ -179,7 +179,7 @@ async def test_a_tick_is_refused_if_the_schedule_was_paused_after_it_was_read(
     submit_tick = scheduler._submit_tick
 
     async def pause_first(*args: Any) -> None:
-        await queue.pause_schedule("report")
+        await queue.admin.pause_schedule("report")
         await submit_tick(*args)
 
     monkeypatch.setattr(scheduler, "_submit_tick", pause_first)
@@ -221,7 +221,7 @@ async def test_another_timetable_ticks_from_its_registration_on(queue: onejob.Le
     found = await ticks(queue)
     assert [tick[14:16] for tick in found].count("30") == 1
     assert [tick[14:16] for tick in found].count("00") == 6
-    assert [view.timetable for view in await queue.schedules()] == ["30 * * * * UTC"]
+    assert [view.timetable for view in await queue.admin.schedules()] == ["30 * * * * UTC"]
 
 
 async def test_a_schedule_that_is_refused_stops_no_other_and_is_retried(queue: onejob.Ledger, clock: FakeClock) -> None:
@@ -276,13 +276,13 @@ async def test_a_worker_runs_its_schedules() -> None:
 
 async def test_a_deleted_schedule_is_unknown(queue: onejob.Ledger) -> None:
     await scheduler_of(hourly(), queue).submit_due_ticks()
-    await queue.pause_schedule("report")
+    await queue.admin.pause_schedule("report")
     with pytest.raises(onejob.Invalid, match="resume it first"):
-        await queue.delete_schedule("report")
-    await queue.resume_schedule("report")
-    await queue.delete_schedule("report")
-    assert await queue.schedules() == []
-    for verb in (queue.delete_schedule, queue.pause_schedule, queue.resume_schedule):
+        await queue.admin.delete_schedule("report")
+    await queue.admin.resume_schedule("report")
+    await queue.admin.delete_schedule("report")
+    assert await queue.admin.schedules() == []
+    for verb in (queue.admin.delete_schedule, queue.admin.pause_schedule, queue.admin.resume_schedule):
         with pytest.raises(NotFound, match="onejob schedules"):
             await verb("report")
 

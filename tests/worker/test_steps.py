@@ -209,5 +209,5 @@ async def test_a_purged_tenant_leaves_no_memo(queue: onejob.Ledger) -> None:
     (attempt,) = await queue.claim("order", start=True)
     for name in ("a", "b"):
         await queue.finish_step(await queue.begin_step(attempt, name), "secret")
-    await queue.purge()
+    await queue.admin.purge()
     assert (await runtime_of(queue).gate.scan(ListFacts(tenant="default", kind=Kind.MEMO))).items == []

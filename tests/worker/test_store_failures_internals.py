@@ -161,7 +161,7 @@ async def test_a_worker_that_cannot_reach_the_store_stops_its_handler_when_the_l
         async with asyncio.timeout(15):
             await stopped.wait()
         await asyncio.sleep(LEASE.total_seconds())
-        await faulty_ledger.queue.sweep()
+        await faulty_ledger.queue.admin.sweep()
         job = await faulty_ledger.queue.wait(made.job_id, timedelta(seconds=20))
     token = (await load_job_row(faulty_ledger.queue, job.id)).token
     assert (job.state, token) == (JobState.SUCCESS, 2)

@@ -443,7 +443,7 @@ async def test_the_lease_is_extended_while_the_handler_runs(queue: onejob.Ledger
     made = await queue.submit("t")
     async with app.background_worker(queue, lease=OUTLASTING):
         while (await queue.job(made.job_id)).state is not JobState.SUCCESS:
-            await queue.sweep()
+            await queue.admin.sweep()
             await asyncio.sleep(0.1)
         job = await wait_for_end(queue, made.job_id)
     token = (await load_job_row(queue, job.id)).token
@@ -531,8 +531,8 @@ async def test_a_worker_is_listed_while_it_runs(queue: onejob.Ledger) -> None:
     app.job("charge")(lambda: None)
     async with app.background_worker(queue, name="till", concurrency=3):
         async with asyncio.timeout(10):
-            while not (listed := await queue.workers()):
+            while not (listed := await queue.admin.workers()):
                 await asyncio.sleep(0.02)
     (info,) = listed
     assert (info.name, info.types, info.concurrency, info.all_tenants) == ("till", ("charge",), 3, True)
-    assert await queue.workers() == []
+    assert await queue.admin.workers() == []

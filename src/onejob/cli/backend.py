@@ -166,57 +166,61 @@ class EngineBackend:
     explain = _ledger_method(SyncLedger.explain, _same)
     quota = _ledger_method(SyncLedger.quota, to_quota_response)
     set_quota = _ledger_method(SyncLedger.set_quota, to_quota_response)
-    tenant_quota = _ledger_method(SyncLedger.tenant_quota, to_tenant_quota_response)
     usage = _ledger_method(SyncLedger.usage, to_usage_response)
     reservations = _ledger_method(SyncLedger.reservations, SlotReservations)
-    workers = _ledger_method(SyncLedger.workers, Workers)
 
     def overview(self) -> OverviewView:
-        stats = self.ledger.runtime_stats()
+        stats = self.ledger.admin.runtime_stats()
         return to_overview_view(
             self._current_overview(),
-            self.ledger.paused_types(),
+            self.ledger.admin.paused_types(),
             engine=stats.engine,
             durability=self.ledger.durability,
             caveat=stats.durability_warning,
         )
 
     def types(self) -> Types:
-        return to_types(self._current_overview(), self.ledger.paused_types())
+        return to_types(self._current_overview(), self.ledger.admin.paused_types())
 
     def _current_overview(self) -> Overview:
         """This process ends soon, and the count that it has started with it; so it waits for the new counts."""
         clock = SystemClock()
         until = clock.monotonic() + _COUNT_SECONDS_MAX
-        overview = self.ledger.overview()
+        overview = self.ledger.admin.overview()
         while overview.now - overview.counts.at > COUNTS_INTERVAL_MS and clock.monotonic() < until:
             clock.sleep(_COUNT_POLL_SECONDS)
-            overview = self.ledger.overview()
+            overview = self.ledger.admin.overview()
         return overview
 
     def pause_type(self, type: str) -> TypePaused:
-        self.ledger.pause_type(type)
+        self.ledger.admin.pause_type(type)
         return TypePaused(type, paused=True)
 
     def resume_type(self, type: str) -> TypePaused:
-        self.ledger.resume_type(type)
+        self.ledger.admin.resume_type(type)
         return TypePaused(type, paused=False)
 
     def count_jobs(self, _: BulkAction, wanted: JobFilter) -> BulkResult:
-        matched, more = self.ledger.count_jobs(wanted)
+        matched, more = self.ledger.admin.count_jobs(wanted)
         return BulkResult(matched, 0, [], None, more)
 
     def bulk_action(
         self, action: BulkAction, wanted: JobFilter, *, before: str | None, idempotency_key: str
     ) -> BulkResult:
-        return self.ledger.bulk_action(action, wanted, before=before, idempotency_key=idempotency_key)
+        return self.ledger.admin.bulk_action(action, wanted, before=before, idempotency_key=idempotency_key)
 
     def client_state(self, client_id: str, *, scope: str) -> ClientState:
         return self.ledger.get_client_state(client_id, scope=scope, any_owner=True)
 
+    def workers(self) -> Workers:
+        return Workers(self.ledger.admin.workers())
+
+    def tenant_quota(self) -> TenantQuotaResponse:
+        return to_tenant_quota_response(self.ledger.admin.tenant_quota())
+
     def set_tenant_quota(self, half: str, limits: Limits) -> TenantQuotaResponse:
-        halves = replace(self.ledger.tenant_quota(), **{half: limits})
-        return to_tenant_quota_response(self.ledger.set_tenant_quota(halves))
+        halves = replace(self.ledger.admin.tenant_quota(), **{half: limits})
+        return to_tenant_quota_response(self.ledger.admin.set_tenant_quota(halves))
 
     def release(self, reservation_id: str) -> ReservationSettled:
         was_known = self.ledger.release_reservation_or_raise(reservation_id)

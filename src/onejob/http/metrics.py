@@ -137,7 +137,7 @@ class Metrics(Collector):
         return ()  # called at registration, to find name clashes
 
     def collect(self) -> Iterator[Metric]:
-        stats = self._ledger.runtime_stats()
+        stats = self._ledger.admin.runtime_stats()
         yield InfoMetricFamily(
             "onejob",
             "Version, engine and durability",

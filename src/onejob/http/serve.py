@@ -191,7 +191,7 @@ async def _serve(
             worker.stop()
 
     def on_ready() -> None:
-        warning = ledger.runtime_stats().durability_warning
+        warning = ledger.admin.runtime_stats().durability_warning
         address = address_of(listener).url(is_tls=config.tls_cert is not None)
         announce_ready(config, address, ledger.durability, durability_warning=warning)
         app.start_background_tasks()

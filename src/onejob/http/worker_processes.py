@@ -42,7 +42,7 @@ async def supervise(config: ServiceConfig, workers: int) -> None:
         with open_listeners(config.host, config.port, workers) as listeners:
             async with open_ledger(config.engine, sweep=False) as ledger:
                 HttpApp(ledger, config=config)  # fails if the workers would fail with these settings
-                durability, warning = ledger.durability, ledger.runtime_stats().durability_warning
+                durability, warning = ledger.durability, ledger.admin.runtime_stats().durability_warning
             address = address_of(listeners[0]).url(is_tls=config.tls_cert is not None)
             await Supervisor(
                 worker_command(),

@@ -12,23 +12,21 @@ from onejob.core.sites import NO_SITES, Sites
 from onejob.core.work import RETENTION_MS
 from onejob.engine import Durability, Engine
 from onejob.engines import open_engine
-from onejob.engines.gate import CacheStats
 from onejob.ids import Ids, SystemIds
-from onejob.resources.keys import PurgeResult
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.key_limit import checked_live_keys_max
 from onejob.runtime.settings import Said
-from onejob.runtime.stats import Stats
 from onejob.settings import IdempotencyConfig
 
+from .admin import Admin
 from .held_keys import HeldKeyOperations
-from .listings import ListingOperations
 from .parse import parse_default_windows, parse_retention_ms, said_settings
 from .quotas import QuotaOperations
-from .schedules import ScheduleOperations
+from .reads import ReadOperations
 from .sequences import SequenceOperations
 from .steps import StepOperations
+from .submissions import SubmissionOperations
 
 if TYPE_CHECKING:
     from onejob.tracing import Tracing
@@ -38,7 +36,7 @@ RETENTION_DEFAULT = timedelta(milliseconds=RETENTION_MS)
 
 
 class Ledger(
-    ListingOperations, HeldKeyOperations, SequenceOperations, QuotaOperations, StepOperations, ScheduleOperations
+    SubmissionOperations, ReadOperations, HeldKeyOperations, SequenceOperations, QuotaOperations, StepOperations
 ):
     """A caller's view of an engine; `onejob.open` returns one. What is not a result is raised."""
 
@@ -49,23 +47,13 @@ class Ledger(
         return self if self._runtime.bind(caller) == self.caller else Ledger(self._runtime, caller)
 
     @property
+    def admin(self) -> Admin:
+        """The verbs of operators."""
+        return Admin(self._runtime, self._bound_caller)
+
+    @property
     def durability(self) -> Durability:
         return self._gate.info.durability
-
-    def cache_stats(self) -> CacheStats:
-        return self._gate.stats()
-
-    def runtime_stats(self) -> Stats:
-        """Counters since this ledger was opened."""
-        return self._runtime.stats()
-
-    async def sweep(self) -> None:
-        """Run now the maintenance that otherwise runs every `cleanup_interval_seconds`."""
-        await self._runtime.sweep()
-
-    async def purge(self) -> PurgeResult:
-        """Delete everything this tenant has; returns how many facts, and when their bytes are gone. Revoke credentials first."""
-        return await self._runtime.purge(self._caller)
 
     async def aclose(self) -> None:
         await self._runtime.aclose()

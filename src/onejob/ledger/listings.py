@@ -58,21 +58,21 @@ class UserUsage(Struct, frozen=True):
     limits: Limits  # the user's own
 
 
-class ListingOperations(OverviewOperations, ReadOperations):
+class ListingOperations(OverviewOperations):
     async def search(self, text: str) -> SearchResult:
         """The job with this id, and the records of this key in all scopes that are known here.
 
         Known are the job types, and the scopes of the newest jobs; a key of another scope is found by `explain`.
         """
         try:
-            job = await self.job(text)
+            job = await self._reads.job(text)
         except (Invalid, NotFound):
             job = None
         try:
             key = checked_key(text)
         except Invalid:
             return SearchResult(job, ())
-        caller, recent = self._caller, await self.jobs(limit=SEARCHED_JOBS_MAX)
+        caller, recent = self._caller, await self._reads.jobs(limit=SEARCHED_JOBS_MAX)
         counts, _ = await self._runtime.job_counts.load(caller.tenant)
         types = (resolve_scope(type, None) for type in counts.types if not is_service_type(type))
         recent_scopes = (recent_job.scope for recent_job in recent if not is_service_type(recent_job.type))
@@ -115,7 +115,7 @@ class ListingOperations(OverviewOperations, ReadOperations):
         self, *, state: JobState | str | None = None, before: str | None = None, limit: int = 100
     ) -> ListingPage[CallbackView]:
         """The callbacks that the caller may see, newest first; one that waits for the end of its job is `preparing`."""
-        page = await self.jobs(type=CALLBACK_TYPE, state=state, before=before, limit=limit)
+        page = await self._reads.jobs(type=CALLBACK_TYPE, state=state, before=before, limit=limit)
         return ListingPage(await self._with_urls(page), page.next)
 
     async def users(self, *, cursor: str | None = None, limit: int = 100) -> ListingPage[UserUsage]:
@@ -150,6 +150,10 @@ class ListingOperations(OverviewOperations, ReadOperations):
         page = await self._list_facts(Kind.STREAM, cursor, limit)
         streams = [_sequenced_client(stream) for stream in page.items if isinstance(stream, Stream)]
         return ListingPage(streams, _next_cursor(page))
+
+    @property
+    def _reads(self) -> ReadOperations:
+        return ReadOperations(self._runtime, self._caller)
 
     async def _list_usages(self, cursor: str | None, limit: int) -> tuple[list[UsageFound], str | None]:
         self._require_overseer()

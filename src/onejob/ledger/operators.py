@@ -29,6 +29,7 @@ from onejob.runtime.paused_types import PausedType
 from onejob.runtime.present import to_job_view, to_utc_or_none
 from onejob.runtime.workers import list_workers, to_worker_view
 
+from .base import LedgerBase
 from .reads import JobFilter
 from .submissions import SubmissionOperations
 from .work import WorkOperations
@@ -55,7 +56,7 @@ class _VerbKey(TypedDict):
     idempotency_key: str | None
 
 
-class OverviewOperations(SubmissionOperations, WorkOperations):
+class OverviewOperations(LedgerBase):
     async def overview(self) -> Overview:
         """Counts and activity of the tenant: the same in all processes."""
         self._require_overseer()
@@ -118,11 +119,15 @@ class OverviewOperations(SubmissionOperations, WorkOperations):
 
     async def _act(self, action: BulkAction, job: JobView, idempotency_key: str | None) -> JobView:
         key: _VerbKey = {"idempotency_key": idempotency_key}
+        submissions, work = (
+            SubmissionOperations(self._runtime, self._caller),
+            WorkOperations(self._runtime, self._caller),
+        )
         verbs: dict[BulkAction, Callable[[], Awaitable[JobView]]] = {
-            BulkAction.CANCEL: lambda: self.cancel(job.id, **key),
-            BulkAction.RERUN: lambda: self.rerun(job.id, **key),
-            BulkAction.RESOLVE_SUCCEEDED: lambda: self.resolve(job.id, Resolution.SUCCEEDED, **key),
-            BulkAction.RESOLVE_FAILED: lambda: self.resolve(job.id, Resolution.FAILED, **key),
+            BulkAction.CANCEL: lambda: submissions.cancel(job.id, **key),
+            BulkAction.RERUN: lambda: work.rerun(job.id, **key),
+            BulkAction.RESOLVE_SUCCEEDED: lambda: work.resolve(job.id, Resolution.SUCCEEDED, **key),
+            BulkAction.RESOLVE_FAILED: lambda: work.resolve(job.id, Resolution.FAILED, **key),
         }
         return await verbs[action]()
 

@@ -70,6 +70,35 @@ UserId = str | int
 _SLOT_GONE_REASONS = (Reason.SLOT_LOST, Reason.ALREADY_SETTLED)
 
 
+class TenantQuotaOperations(LedgerBase):
+    async def tenant_quota(self) -> TenantLimits:
+        tenant = self._caller.tenant
+        reply = await self._execute(LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, QUOTA_POLICY_NAME)))
+        match reply:
+            case Missing():
+                return TenantLimits()
+            case PolicyFound():
+                with _translate_newer_format():
+                    return decode_tenant_limits(reply.policy.body)
+        raise to_exception(reply, "")
+
+    async def set_tenant_quota(self, limits: TenantLimits) -> TenantLimits:
+        """Set the default limits for users without their own, and the ceiling for each user."""
+        tenant, limits = self._caller.tenant, checked_tenant_limits(limits)
+        policy = policy_id(tenant, QUOTA_POLICY_NAME)
+        reply: AnyReply
+        if limits == TenantLimits():  # without a policy, submissions need not load or count usage
+            reply = await self._execute(DropPolicy(tenant=tenant, policy_id=policy))
+        else:
+            body = encode_limits(limits)
+            reply = await self._execute(SetPolicy(tenant=tenant, policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
+        if not isinstance(reply, (PolicyFound, Maintained)):
+            raise to_exception(reply, "")
+        if isinstance(reply, PolicyFound):
+            await backfill_usage(self._gate, tenant)
+        return limits
+
+
 class QuotaOperations(LedgerBase):
     async def reserve_job_slot(
         self,
@@ -177,33 +206,6 @@ class QuotaOperations(LedgerBase):
             await backfill_usage(self._gate, tenant, user)
         with _translate_newer_format():
             return to_quota(user, reply)
-
-    async def tenant_quota(self) -> TenantLimits:
-        tenant = self._caller.tenant
-        reply = await self._execute(LookUpPolicy(tenant=tenant, policy_id=policy_id(tenant, QUOTA_POLICY_NAME)))
-        match reply:
-            case Missing():
-                return TenantLimits()
-            case PolicyFound():
-                with _translate_newer_format():
-                    return decode_tenant_limits(reply.policy.body)
-        raise to_exception(reply, "")
-
-    async def set_tenant_quota(self, limits: TenantLimits) -> TenantLimits:
-        """Set the default limits for users without their own, and the ceiling for each user."""
-        tenant, limits = self._caller.tenant, checked_tenant_limits(limits)
-        policy = policy_id(tenant, QUOTA_POLICY_NAME)
-        reply: AnyReply
-        if limits == TenantLimits():  # without a policy, submissions need not load or count usage
-            reply = await self._execute(DropPolicy(tenant=tenant, policy_id=policy))
-        else:
-            body = encode_limits(limits)
-            reply = await self._execute(SetPolicy(tenant=tenant, policy_id=policy, name=QUOTA_POLICY_NAME, body=body))
-        if not isinstance(reply, (PolicyFound, Maintained)):
-            raise to_exception(reply, "")
-        if isinstance(reply, PolicyFound):
-            await backfill_usage(self._gate, tenant)
-        return limits
 
     @repeated_under_new_settings
     async def store_idempotency_key(

@@ -123,7 +123,7 @@ class Scheduler:
             raise to_exception(reply, "")
         stored = decode_schedule(reply) if isinstance(reply, PolicyFound) else None
         if stored is None or state.watched_since is None or text not in stored.entry.since:
-            stored = await self._ledger.register_schedule(
+            stored = await self._ledger.admin.register_schedule(
                 schedule.name, type=schedule.submission.type, timetable=text, catch_up=schedule.catch_up
             )
         if state.watched_since is None:

@@ -16,6 +16,7 @@ from onejob.core.slots import LookUpUsage, SetLimits
 from onejob.http.app import HttpApp
 from onejob.http.config import ServiceConfig
 from onejob.http.endpoints.preparation import Preparation
+from onejob.ledger.service import ServiceLedger
 from tests.support.app_server import Client, serve_app
 
 PATH = "/api/cloud/jobs/submit?provider="
@@ -84,7 +85,8 @@ async def run_cloud_service(
     url: str, *, lease: float = 30.0, config: ServiceConfig | None = None, **hooks: Any
 ) -> AsyncIterator[CloudService]:
     keys = onejob.IdempotencyConfig(pending_ttl_seconds=lease, cleanup_interval_seconds=60)
-    async with onejob.open(url, config=keys) as ledger:
+    async with onejob.open(url, config=keys) as opened:
+        ledger = ServiceLedger.of(opened)
         app = HttpApp(ledger, config=config, prepare=hooks)
         async with serve_app(app) as client:
             yield CloudService(client, ledger, app)

@@ -214,7 +214,7 @@ async def test_a_stream_ends_after_its_time_limit(
 async def test_a_purged_job_ends_the_stream(queue: onejob.Ledger, client: Client) -> None:
     answer = await open_events(client, (await queue.submit("t")).job_id)
     await anext(answer)
-    await queue.purge()
+    await queue.admin.purge()
     assert (await answer.read_all())[-1] == ServerSentEvent(None, "end", {"state": None})
 
 

@@ -141,7 +141,7 @@ async def test_sequenced_clients_are_listed(queue: onejob.Ledger, client: Client
 
 
 async def test_a_schedule_is_paused_and_resumed(queue: onejob.Ledger, client: Client) -> None:
-    await queue.register_schedule("nightly", type="t", timetable="0 3 * * *", catch_up=1)
+    await queue.admin.register_schedule("nightly", type="t", timetable="0 3 * * *", catch_up=1)
     paused = await client.ask("POST", "/api/schedules/nightly/pause", b"")
     assert paused.body["schedule"]["pausedBy"] == "client:local"
     (shown,) = (await client.get("/api/schedules")).body["schedules"]

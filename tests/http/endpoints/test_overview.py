@@ -47,7 +47,7 @@ async def test_a_tenant_with_too_many_live_keys_gets_429_for_new_keys_only() -> 
         serve_app(HttpApp(queue)) as client,
     ):
         first = await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: known")
-        await queue.sweep()
+        await queue.admin.sweep()
         assert (await client.get("/api/overview")).body["liveKeys"] == 1
         refused = await client.post("/api/jobs", {"type": "t"}, b"idempotency-key: new")
         error = refused.body["error"]
@@ -138,13 +138,13 @@ async def test_metrics_count_expired_leases_and_what_became_of_the_jobs(queue: o
     for type in ("again", "last", "once"):
         await queue.claim(type, start=True)
     clock.advance(3600)
-    await queue.sweep()
-    await queue.sweep()  # a second one finds nothing to count
+    await queue.admin.sweep()
+    await queue.admin.sweep()  # a second one finds nothing to count
     found = samples(render_metrics(Metrics(queue).families()).decode())
     for type, end in {"again": "retried", "last": "failed", "once": "lost"}.items():
         for name in ("onejob_lease_expiries_total", "onejob_attempts_total"):
             assert found[name, (("end", end), ("type", type))] == 1
-    ends = (await queue.overview()).activity.series
+    ends = (await queue.admin.overview()).activity.series
     assert {name for name in ends if name.startswith("end:")} == {"end:retried", "end:failed", "end:lost"}
 
 

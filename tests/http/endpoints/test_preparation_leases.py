@@ -158,7 +158,7 @@ async def test_a_preparation_whose_server_died_is_taken_over_without_a_retry(url
         )
         assert isinstance(dead, onejob.HeldKey)
         await asyncio.sleep(0.4)
-        await service.ledger.sweep()
+        await service.ledger.admin.sweep()
         assert (await service.ledger.job(dead.job_id)).state is onejob.JobState.PREPARING, "a retry may go on"
         upload.proceed.set()
         service.app.start_background_tasks()

@@ -83,7 +83,7 @@ async def test_money_is_held_during_the_preparation_and_a_warning_is_returned(du
 
 async def test_a_lost_slot_is_reported_before_the_job_can_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease expired unnoticed (the process was suspended), another submission took the slot, then the upload ended."""
-    monkeypatch.setattr(held_keys, "_lease_end", lambda *_: math.inf)
+    monkeypatch.setattr(held_keys, "end_of_lease", lambda *_: math.inf)
     upload = BlockableHook()
     async with run_cloud_service(url, lease=0.3, replicate=upload) as service:
         await service.set_limits(max_concurrent=1)
@@ -138,7 +138,7 @@ async def test_an_upload_stops_when_its_lease_is_over_although_the_store_does_no
 
 
 async def test_a_renewal_without_a_slot_stops_the_upload(durable_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_keys, "_lease_end", lambda *_: math.inf)  # as in a process that was suspended
+    monkeypatch.setattr(held_keys, "end_of_lease", lambda *_: math.inf)  # as in a process that was suspended
     upload = BlockableHook()
     async with run_cloud_service(durable_url, lease=0.3, replicate=upload) as service:
         await service.set_limits(max_concurrent=2)

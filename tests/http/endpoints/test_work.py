@@ -102,7 +102,7 @@ async def test_stale_tokens_change_nothing(queue: onejob.Ledger, client: Client,
     job_id = (await queue.submit("t", max_attempts=5)).job_id
     stale = await claim_and_start(client, leaseSeconds=1)
     clock.advance(61)
-    await queue.sweep()
+    await queue.admin.sweep()
     claimed = await claim_and_start(client)
     assert claimed["token"] == 2
     for verb in ("start", "extend", "finish", "release"):
@@ -186,7 +186,7 @@ async def test_an_at_most_once_job_that_was_started_is_not_released(
     claimed = await claim_and_start(client, leaseSeconds=1)
     assert (await post_verb(client, claimed, "release")).code == "NOT_ALLOWED"
     clock.advance(61)
-    await queue.sweep()
+    await queue.admin.sweep()
     assert (await queue.job(job_id)).state == "lost"
     assert await claim(client) == []
     assert (await post_verb(client, claimed, "finish", result=1)).code == "STALE"
@@ -225,7 +225,7 @@ async def test_an_operator_resolves_a_lost_job(
     job_id = (await queue.submit("t", delivery=onejob.Delivery.AT_MOST_ONCE)).job_id
     await claim_and_start(client, leaseSeconds=1)
     clock.advance(61)
-    await queue.sweep()
+    await queue.admin.sweep()
     path = f"/api/jobs/{job_id}/resolve"
     resolved = await client.post(path, {"resolution": resolution, "note": "checked with the bank"})
     assert resolved.body["job"]["state"] == state

@@ -309,7 +309,7 @@ async def _run(options: Namespace, settings: CliSettings) -> int:
             outcome = await _run_held(ledger, reserved, child, options)
             if sqlite_file(url) is not None:
                 with suppress(OnejobError):
-                    await ledger.sweep()  # a file that only cron uses has no other maintenance
+                    await ledger.admin.sweep()  # a file that only cron uses has no other maintenance
             return outcome.exit_code if outcome.is_known else _replay(outcome, options)
     except asyncio.CancelledError:
         if not received:

@@ -38,12 +38,12 @@ def run(options: Namespace) -> CommandResult:
         ledger = engine.ledger
         match options.subcommand:
             case "pause":
-                ledger.pause_schedule(options.name)
+                ledger.admin.pause_schedule(options.name)
             case "resume":
-                ledger.resume_schedule(options.name)
+                ledger.admin.resume_schedule(options.name)
             case "delete":
-                ledger.delete_schedule(options.name)
-        return SchedulesOut(list(ledger.schedules()))
+                ledger.admin.delete_schedule(options.name)
+        return SchedulesOut(list(ledger.admin.schedules()))
 
     return call_engine(options, call, render)
 

@@ -45,7 +45,7 @@ async def purge(request: Request) -> Response:
     await request.require_no_body()
     if request.path_params[0] != request.credential.caller.tenant:
         return problem_response(problem("FORBIDDEN", "you may erase only your own tenant; send its name"), request.id)
-    return resource_response(200, await request.ledger.purge(), request.id)
+    return resource_response(200, await request.ledger.admin.purge(), request.id)
 
 
 def _parse_scope_and_user(request: Request) -> tuple[str, str | None]:

@@ -51,12 +51,12 @@ async def search(request: Request) -> Response:
     text = request.query("q").get("q", "")
     if not 1 <= len(text) <= KEY_CHARS_MAX:
         raise Invalid("q", f"q is the id of a job or a key of 1 to {KEY_CHARS_MAX} characters; send one")
-    return resource_response(200, await request.ledger.search(text), request.id)
+    return resource_response(200, await request.ledger.admin.search(text), request.id)
 
 
 async def get_job_details(request: Request) -> Response:
     request.query()
-    details = await request.ledger.job_details(request.path_params[0])
+    details = await request.ledger.admin.job_details(request.path_params[0])
     if details.callback is not None and not _may_see_urls(request):
         details = replace(details, callback=replace(details.callback, url=None))
     return resource_response(200, details, request.id)
@@ -64,7 +64,7 @@ async def get_job_details(request: Request) -> Response:
 
 async def list_callbacks(request: Request) -> Response:
     query = request.query("state", "cursor", "limit")
-    page = await request.ledger.callbacks(
+    page = await request.ledger.admin.callbacks(
         state=query.get("state"), before=query.get("cursor"), limit=parse_limit(query.get("limit", "100"))
     )
     shown = page if _may_see_urls(request) else [replace(callback, url=None) for callback in page]
@@ -72,7 +72,7 @@ async def list_callbacks(request: Request) -> Response:
 
 
 async def list_users(request: Request) -> Response:
-    page = await request.ledger.users(**_parse_page(request))
+    page = await request.ledger.admin.users(**_parse_page(request))
     users = [
         UserOut(
             Raw(encode_with_request_id(to_usage_response(user.usage), request.id)),
@@ -84,29 +84,29 @@ async def list_users(request: Request) -> Response:
 
 
 async def list_user_reservations(request: Request) -> Response:
-    page = await request.ledger.all_reservations(**_parse_page(request))
+    page = await request.ledger.admin.all_reservations(**_parse_page(request))
     return resource_response(200, UserReservations(page, page.next), request.id)
 
 
 async def list_clients(request: Request) -> Response:
-    page = await request.ledger.clients(**_parse_page(request))
+    page = await request.ledger.admin.clients(**_parse_page(request))
     return resource_response(200, Clients(page, page.next), request.id)
 
 
 async def list_schedules(request: Request) -> Response:
     request.query()
-    return json_response(200, ScheduleListOut(request.id, [*await request.ledger.schedules()]))
+    return json_response(200, ScheduleListOut(request.id, [*await request.ledger.admin.schedules()]))
 
 
 async def pause_schedule(request: Request) -> Response:
     """Idempotent by nature: an Idempotency-Key header is accepted and changes nothing."""
     name = await _schedule_name(request)
-    return json_response(200, ScheduleOut(request.id, await request.ledger.pause_schedule(name)))
+    return json_response(200, ScheduleOut(request.id, await request.ledger.admin.pause_schedule(name)))
 
 
 async def resume_schedule(request: Request) -> Response:
     name = await _schedule_name(request)
-    return json_response(200, ScheduleOut(request.id, await request.ledger.resume_schedule(name)))
+    return json_response(200, ScheduleOut(request.id, await request.ledger.admin.resume_schedule(name)))
 
 
 async def _schedule_name(request: Request) -> str:

@@ -39,7 +39,11 @@ class BulkBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=T
 async def get_overview(request: Request) -> Response:
     request.query()
     ledger = request.ledger
-    overview, paused, stats = await ledger.overview(), await ledger.paused_types(), ledger.runtime_stats()
+    overview, paused, stats = (
+        await ledger.admin.overview(),
+        await ledger.admin.paused_types(),
+        ledger.admin.runtime_stats(),
+    )
     view = to_overview_view(
         overview, paused, engine=stats.engine, durability=ledger.durability, caveat=stats.durability_warning
     )
@@ -48,12 +52,12 @@ async def get_overview(request: Request) -> Response:
 
 async def list_workers(request: Request) -> Response:
     request.query()
-    return resource_response(200, Workers(await request.ledger.workers()), request.id)
+    return resource_response(200, Workers(await request.ledger.admin.workers()), request.id)
 
 
 async def list_types(request: Request) -> Response:
     request.query()
-    overview, paused = await request.ledger.overview(), await request.ledger.paused_types()
+    overview, paused = await request.ledger.admin.overview(), await request.ledger.admin.paused_types()
     return resource_response(200, to_types(overview, paused), request.id)
 
 
@@ -71,7 +75,7 @@ async def _set_paused(request: Request, *, paused: bool) -> Response:
     request.query()
     await request.require_no_body()
     (type,) = request.path_params
-    await (request.ledger.pause_type(type) if paused else request.ledger.resume_type(type))
+    await (request.ledger.admin.pause_type(type) if paused else request.ledger.admin.resume_type(type))
     return resource_response(200, TypePaused(type, paused), request.id)
 
 
@@ -85,9 +89,9 @@ async def act_on_jobs(request: Request) -> Response:
     if before is not None:
         parse_job_id(before)  # also where it is not needed
     if body.dry_run:
-        matched, more = await request.ledger.count_jobs(wanted)
+        matched, more = await request.ledger.admin.count_jobs(wanted)
         return resource_response(200, BulkResult(matched, 0, [], None, more), request.id)
-    result = await request.ledger.bulk_action(body.action, wanted, before=before, idempotency_key=key)
+    result = await request.ledger.admin.bulk_action(body.action, wanted, before=before, idempotency_key=key)
     return resource_response(200, result, request.id)
 
 

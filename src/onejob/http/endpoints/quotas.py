@@ -112,7 +112,7 @@ async def clear_quota(request: Request) -> Response:
 
 async def get_tenant_quota(request: Request) -> Response:
     request.query()
-    return resource_response(200, to_tenant_quota_response(await request.ledger.tenant_quota()), request.id)
+    return resource_response(200, to_tenant_quota_response(await request.ledger.admin.tenant_quota()), request.id)
 
 
 async def set_tenant_quota(request: Request) -> Response:
@@ -120,7 +120,9 @@ async def set_tenant_quota(request: Request) -> Response:
     request.query()
     body = await request.decode_body(TenantLimitsBody)
     limits = TenantLimits(limits_from(body.default), limits_from(body.ceiling))
-    return resource_response(200, to_tenant_quota_response(await request.ledger.set_tenant_quota(limits)), request.id)
+    return resource_response(
+        200, to_tenant_quota_response(await request.ledger.admin.set_tenant_quota(limits)), request.id
+    )
 
 
 async def get_usage(request: Request) -> Response:

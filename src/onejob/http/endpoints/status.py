@@ -110,7 +110,7 @@ class StatusEndpoints:
     async def readyz(self, request: Request) -> Response:
         """Ready means: the engine answers in time, and its last write succeeded."""
         ledger = request.ledger
-        stats = ledger.runtime_stats()
+        stats = ledger.admin.runtime_stats()
         managers = self._managers_out(runtime_of(ledger).engine_info)
         ready = ReadyOut("ready", ledger.durability, stats.engine, stats.durability_warning, managers)
         try:
@@ -146,7 +146,7 @@ class StatusEndpoints:
         out = StatsOut(
             request_id=request.id,
             version=VERSION,
-            engine=request.ledger.runtime_stats().engine,
+            engine=request.ledger.admin.runtime_stats().engine,
             durability=request.ledger.durability,
             uptime_seconds=round(self._monotonic() - self._started_at, 3),
             tenant=tenant,

@@ -256,7 +256,7 @@ class ProveCampaign:
     async def _delete(self, key_id: str) -> None:
         async with self._open_ledger() as ledger:
             await ApiKeys(ledger).revoke(key_id)
-            await ledger.purge()
+            await ledger.admin.purge()
 
     @asynccontextmanager
     async def _running_servers(self) -> AsyncIterator[tuple[list[KillableServer], list[FaultyProxy]]]:
