@@ -350,7 +350,7 @@ async def test_whoever_was_never_accepted_is_disconnected_whatever_the_refusal()
 
 
 async def test_one_address_has_few_connections_that_were_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager_server, "STRANGERS_PER_ADDRESS_MAX", 3)
+    monkeypatch.setattr(manager_server, "UNAUTHENTICATED_PER_ADDRESS_MAX", 3)
     async with limited_gate() as (engine, _):
         address = engine.peers.managers[0].address
         silent = [await asyncio.open_connection(address.host, address.port) for _ in range(4)]

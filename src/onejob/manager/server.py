@@ -1,10 +1,10 @@
-"""Serves a manager's ledger: connections of gates on the one server, signs of life, streams of settled records.
+"""Serves a manager's ledger: gate connections on the one server, keepalives, streams of settled records.
 
 A connection carries one request at a time. A request that takes longer than a second is answered in chunks, of which
-each but the last is a sign of life: so a gate can tell a slow store from a manager that is gone.
+each but the last is a keepalive: so a gate can tell a slow store from a manager that is gone.
 
-A connection is a stranger's until a request of it was accepted. Strangers are few, send little, have little time, and are
-disconnected with the first refusal: so they cannot take the connections of gates.
+A connection is unauthenticated until one of its requests was accepted. Such connections are few, send little, have little
+time, and are closed with the first refusal: so they cannot take the place of gates.
 """
 
 import asyncio
@@ -61,10 +61,10 @@ from .gate_keys import GateKeys
 from .ledger import ManagerIdempotencyLedger, RequestError, WireRequest, WireResponse
 
 CONNECTIONS_MAX = 10_000
-STRANGERS_MAX = 2000  # connections of which no request was accepted yet
-STRANGERS_PER_ADDRESS_MAX = 256
+UNAUTHENTICATED_MAX = 2000  # connections of which no request was accepted yet
+UNAUTHENTICATED_PER_ADDRESS_MAX = 256
 HEAD_SECONDS_MAX = 10.0  # until a connection has sent its first request
-HELLO_BYTES_MAX = 4096  # of the body of a request, until one was accepted: strangers send no more
+HELLO_BYTES_MAX = 4096  # of the body of a request, until one was accepted
 DRAIN_SECONDS_MAX = 20.0
 STREAM_BUFFER_BYTES_MAX = 1 << 20
 _NEVER = float("inf")
@@ -111,7 +111,7 @@ class ManagerServer:
     def __init__(self, ledger: ManagerIdempotencyLedger) -> None:
         self.ledger = ledger
         self.is_draining = False
-        self._strangers: Counter[str] = Counter()  # by address
+        self._unauthenticated: Counter[str] = Counter()  # by address
         self._context = ConnectionContext(_answer_nothing, LIMITS, _render_refusal)
         self._server: HttpServer | None = None
 
@@ -129,17 +129,21 @@ class ManagerServer:
         return address_of(listener)
 
     def admit(self, address: str) -> bool:
-        """Count a new connection as a stranger's; False: there are too many."""
-        strangers = self._strangers
-        if self.is_draining or strangers[address] >= STRANGERS_PER_ADDRESS_MAX or strangers.total() >= STRANGERS_MAX:
+        """Count a new connection, which is unauthenticated yet; False: there are too many."""
+        counts = self._unauthenticated
+        if (
+            self.is_draining
+            or counts[address] >= UNAUTHENTICATED_PER_ADDRESS_MAX
+            or counts.total() >= UNAUTHENTICATED_MAX
+        ):
             return False
-        strangers[address] += 1
+        counts[address] += 1
         return True
 
-    def forget_stranger(self, address: str) -> None:
-        self._strangers[address] -= 1
-        if self._strangers[address] <= 0:
-            del self._strangers[address]
+    def forget_unauthenticated(self, address: str) -> None:
+        self._unauthenticated[address] -= 1
+        if self._unauthenticated[address] <= 0:
+            del self._unauthenticated[address]
 
     async def aclose(self, drain_seconds: float = DRAIN_SECONDS_MAX) -> None:
         """Take no more requests, answer those that are executed, close all connections."""
@@ -160,7 +164,7 @@ class ManagerConnection(Connection):
         self._body_bytes_max = HELLO_BYTES_MAX
         self._life_timer: asyncio.TimerHandle | None = None
         self._is_chunked = False
-        self._stranger_address: str | None = None  # None: not counted as a stranger (any more)
+        self._unauthenticated_address: str | None = None  # None: not counted as unauthenticated (any more)
         self._stream: HttpExchange | None = None
         self._settled: list[bytes] = []  # of the stream: not written yet
         self._tenant_prefixes: tuple[bytes, ...] = ()  # of its records; empty: all
@@ -171,7 +175,7 @@ class ManagerConnection(Connection):
         if not self._server.admit(address):
             self.transport.abort()
             return
-        self._stranger_address = address
+        self._unauthenticated_address = address
         sock = transport.get_extra_info("socket")
         if sock is not None:  # so that a gate which vanished does not stay connected
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -225,7 +229,7 @@ class ManagerConnection(Connection):
             self._body_bytes_max = response.body_bytes_max or self._body_bytes_max
         is_last = (
             self._server.is_draining
-            or self._stranger_address is not None
+            or self._unauthenticated_address is not None
             or response.status == STATUS_UNAUTHORIZED  # its credential was revoked
         )
         self._write_answer(exchange, response, is_last=is_last)
@@ -289,9 +293,9 @@ class ManagerConnection(Connection):
         self._set_timer(self._send_keepalive, exchange)
 
     def _mark_authenticated(self) -> None:
-        if self._stranger_address is not None:
-            self._server.forget_stranger(self._stranger_address)
-            self._stranger_address = None
+        if self._unauthenticated_address is not None:
+            self._server.forget_unauthenticated(self._unauthenticated_address)
+            self._unauthenticated_address = None
 
     def _set_timer(self, callback: Callable[[HttpExchange], None], exchange: HttpExchange) -> None:
         self._cancel_timer()
