@@ -11,7 +11,6 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from onejob.core.states import JobState
-from onejob.core.timestamps import to_utc
 from onejob.errors import Invalid, NotFound, OnejobError
 from onejob.resources.jobs import JobView
 from onejob.resources.keys import KeySummary
@@ -97,9 +96,7 @@ class JobAdmin(LedgerAdmin):
         times = ("created_at", "run_at", "started_at", "ended_at")
         fields = [(name.replace("_", " "), _shown(getattr(job, name))) for name in (*names, *times)]
         events = (
-            [(_shown(to_utc(event.at)), event.what, event.actor, event.detail) for event in history.events]
-            if history
-            else []
+            [(_shown(event.at), event.what, event.actor, event.detail) for event in history.events] if history else []
         )
         return self._render(request, "detail", {"title": f"Job {job.id}", "fields": fields, "events": events})
 

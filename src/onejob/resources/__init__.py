@@ -2,6 +2,10 @@
 
 A client reads what a newer server sends: unknown members are ignored, and a member that is added later has a default. A value
 that an enum does not have yet is text there (`client.decoding`); in the library an enum is an enum.
+
+Two answers have another shape in the library: a receipt builds its job when somebody asks for it (`runtime.receipts`), and
+quotas have exact amounts, which are numbers of units here (`runtime.quota_views`). The id of a request belongs to no resource;
+the HTTP API writes it into the response.
 """
 
 from collections.abc import Iterator, Sequence
