@@ -20,7 +20,9 @@ _END_SECONDS_MAX = 30.0
 
 
 def name_run() -> None:
+    """Also make SIGTERM, e.g. of a time limit of CI, an interrupt: pytest then ends in order."""
     os.environ[_VARIABLE] = f"{os.getpid()}-{time.time_ns():x}"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def new_folder(kind: str) -> Path:
