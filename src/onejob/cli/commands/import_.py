@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import dropwhile
 from typing import TextIO
 
@@ -134,10 +134,5 @@ def _open_input(path: str) -> Iterator[TextIO]:
         yield file
 
 
-@contextmanager
-def _open_rejects(path: str | None) -> Iterator[TextIO | None]:
-    if path is None:
-        yield None
-        return
-    with open(path, "a", encoding="utf-8", errors="backslashreplace") as file:
-        yield file
+def _open_rejects(path: str | None) -> AbstractContextManager[TextIO | None]:
+    return nullcontext() if path is None else open(path, "a", encoding="utf-8", errors="backslashreplace")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 from msgspec.structs import replace
 
+from onejob.addresses import is_loopback
 from onejob.cli.arguments import add_target_arguments
 from onejob.cli.backend import TENANT_DEFAULT, ServerBackend, engine_url, open_server_backend, server_url, sqlite_file
 from onejob.cli.command import CommandResult
@@ -51,7 +52,6 @@ EXAMPLE = "onejob doctor --engine sqlite:///onejob.db"
 _SERVER_OFFSET_SECONDS_MAX = 5
 _ENGINE_OFFSET_MS_MAX = 2000
 _DAMAGE_SHOWN = 10
-_LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 # What is only a warning elsewhere. A warning about something else is one in production, too.
 _REQUIRED_IN_PRODUCTION = ("durability", "failover", "file system", "permissions", "store", "transport")
 
@@ -143,7 +143,7 @@ def check_server(server: ServerBackend) -> Iterator[Finding]:
     yield _check_readiness(server)
     yield _check_credential(server)
     yield check_server_clock(health)
-    if server.parts.scheme == "http" and server.parts.hostname not in _LOOPBACK_HOSTS:
+    if server.parts.scheme == "http" and not is_loopback(server.parts.hostname or ""):
         yield warn("transport", "http: API keys and inputs are sent in clear text", "put TLS in front, use https")
 
 
