@@ -145,7 +145,7 @@ async def test_the_first_word_is_refused_while_a_key_is_live(open_ledger: Any) -
         match=r"key_owner is user here, and tenant in the ledger .* 1 live key would be new under it; the last",
     ):
         await open_ledger(key_owner="user")
-    assert not (await open_ledger(key_owner="tenant")).runtime.settings.owns_keys
+    assert not runtime_of(await open_ledger(key_owner="tenant")).settings.owns_keys
     assert (await submit_patiently(silent, "k")).outcome is onejob.Outcome.REPLAYED
 
 
