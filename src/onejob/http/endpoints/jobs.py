@@ -35,7 +35,7 @@ from onejob.http.schemas.jobs import BatchBody, RawBatchBody, SubmitBody
 from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
 from onejob.http.schemas.work import WAIT_SECONDS_MAX
 from onejob.http.streaming import wait_unless_disconnected
-from onejob.idempotency_key_header import resolve_key
+from onejob.idempotency_key_header import parse_key_header, resolve_key
 from onejob.ledger.parse import Submission, with_prepared_input
 from onejob.ledger.service import ServiceLedger
 from onejob.resources.jobs import Failures, Jobs, LogPage, SingleJob, SitesOfJob
@@ -50,7 +50,7 @@ _INTEGER_PATTERN = re.compile(r"[0-9]{1,16}")
 
 
 async def submit(request: Request) -> Response:
-    key = request.key()
+    key = parse_key_header(request.headers)
     dry_run = request.query("dryRun").get("dryRun") if request.scope["query_string"] else None
     data = request.complete_body()
     if data is None:
