@@ -20,10 +20,9 @@ from opentelemetry.propagators.textmap import CarrierT, Setter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from onejob.core.facts import Job
+from onejob.core.facts import TRACEPARENT_LABEL, Job
 from onejob.core.identity import NAME_CHARS_MAX, format_job_id
 from onejob.core.replies import Outcome, SequenceOutcome
-from onejob.core.submit import TRACEPARENT_LABEL
 from onejob.errors import IdempotencyConflict, OnejobError, SubmissionRefused
 from onejob.runtime.receipts import Receipt
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from onejob.core.command import Command
 from onejob.core.credentials import SetPolicy
-from onejob.core.facts import U64
+from onejob.core.facts import U64, JobSpec
 from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import (
     QUOTA_POLICY_NAME,
@@ -23,7 +23,7 @@ from onejob.core.replies import AnyReply, KeyHeld, SlotHeld
 from onejob.core.reserve import Renew, Reserve, Settle, TakeOver, Verdict
 from onejob.core.sequence import Evict, LookUpStream, SubmitSequence
 from onejob.core.slots import Backfill, ConsumeSlot, LookUpUsage, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.submit import ExternalJob, JobSpec, StoreKey, SubmissionCommand, Submit
+from onejob.core.submit import ExternalJob, StoreKey, SubmissionCommand, Submit
 from onejob.core.work import Cancel
 from onejob.ids import SeededIds
 from tests.campaigns.simulation.model import Model

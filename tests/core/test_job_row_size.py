@@ -8,13 +8,13 @@ from msgspec.structs import astuple, replace
 
 from onejob.core.command import Facts
 from onejob.core.errors import Invalid
-from onejob.core.facts import JOB_ROW_BYTES_MAX, Job
+from onejob.core.facts import JOB_ROW_BYTES_MAX, Job, new_job
 from onejob.core.identity import ACTOR_NAME_CHARS_MAX as ACTOR_CHARS_MAX
 from onejob.core.identity import CALLER_TEXT_BYTES_MAX, NAME_CHARS_MAX, Actor, check_caller_text_size
 from onejob.core.key import KEY_CHARS_MAX
 from onejob.core.replies import Extended, Reason, Refused
 from onejob.core.states import JobState, Move
-from onejob.core.submit import LABELS_BYTES_MAX, Submit, new_job
+from onejob.core.submit import LABELS_BYTES_MAX, Submit
 from onejob.core.work import PROGRESS_BYTES_MAX, VERB_KEYS_MAX, Extend, end_job, progress_bytes_max
 from onejob.ledger.parse import Submission, build_submit
 from onejob.ledger.work import HOLDER_BYTES_MAX

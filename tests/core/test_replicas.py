@@ -11,14 +11,14 @@ from msgspec import msgpack
 
 from onejob.clock import FakeClock
 from onejob.core.command import Command
-from onejob.core.facts import U64, Kind
+from onejob.core.facts import U64, JobSpec, Kind
 from onejob.core.identity import encode_reservation_id, policy_id, record_id, stream_id, usage_id
 from onejob.core.limits import QUOTA_POLICY_NAME, Limits, encode_limits
 from onejob.core.maintenance import CountHits, Expire, Forget, Maintain, Purge
 from onejob.core.replies import AnyReply, Created, Defect, Refused, SequenceCommitted
 from onejob.core.sequence import Evict, SubmitSequence
 from onejob.core.slots import Backfill, ConsumeSlot, Reconcile, ReleaseSlot, RenewSlot, ReserveSlot, SetLimits
-from onejob.core.submit import JobSpec, Submit
+from onejob.core.submit import Submit
 from onejob.core.work import Cancel
 from onejob.engines.memory import MemoryEngine
 

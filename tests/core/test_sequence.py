@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from onejob.core.errors import Invalid
-from onejob.core.facts import U64, Kind, Stream
+from onejob.core.facts import U64, JobSpec, Kind, Stream
 from onejob.core.identity import record_id, stream_id
 from onejob.core.replies import (
     LimitName,
@@ -28,7 +28,6 @@ from onejob.core.sequence import (
     checked_sequence,
     sequence_position,
 )
-from onejob.core.submit import JobSpec
 from tests.core.test_quota import usage_with_limits
 from tests.core.world import ACTOR, DAY, NOW, TENANT, TTL, USAGE_ID, USER, World, expect_type, submit
 

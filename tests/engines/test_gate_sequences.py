@@ -3,11 +3,10 @@
 import pytest
 
 from onejob.clock import FakeClock
-from onejob.core.facts import U64
+from onejob.core.facts import U64, JobSpec
 from onejob.core.identity import record_id, stream_id
 from onejob.core.replies import SequenceAlreadyCommitted, SequenceCommitted
 from onejob.core.sequence import SubmitSequence
-from onejob.core.submit import JobSpec
 from onejob.engines.batcher import UNKNOWN_ATTEMPTS_MAX
 from onejob.errors import Unavailable, Unknown
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec import NODEFAULT, Struct, msgpack
 
 from onejob.core.command import CommandBase, Precondition
-from onejob.core.facts import KINDS, Attachment, KeyConflict
+from onejob.core.facts import KINDS, Attachment, JobSpec, KeyConflict
 from onejob.core.quota import KeyLimit
 from onejob.core.replies import Defect, Found, Missing, Reason, Refused, Reply
 from onejob.core.sites import SiteAnswer, SiteTargets
-from onejob.core.submit import ExternalJob, JobSpec
+from onejob.core.submit import ExternalJob
 from onejob.core.work import Finish, FinishOutcome, Resolution, Resolve
 from onejob.engine import Backlog, JobCount, LiveKeyCount, Query, ReadyCount
 from onejob.engines.remote.codec import COMMANDS, QUERIES, REPLIES, Malformed, WireCodec

@@ -10,6 +10,7 @@ from onejob.core.facts import (
     AttachmentKind,
     Fact,
     Job,
+    JobSpec,
     Kind,
     Memo,
     Policy,
@@ -25,7 +26,7 @@ from onejob.core.reserve import Reserve, Settle, Verdict
 from onejob.core.sequence import SubmitSequence
 from onejob.core.slots import SetLimits
 from onejob.core.states import IdempotencyStatus, JobState, SlotState
-from onejob.core.submit import JobSpec, Submit
+from onejob.core.submit import Submit
 from onejob.engine import (
     CountCommits,
     CountJobs,

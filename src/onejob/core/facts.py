@@ -1,4 +1,4 @@
-"""The six kinds of fact that are stored and decided over, and the attachments of a job.
+"""The six kinds of fact that are stored and decided over, what a job is made from, and the attachments of a job.
 
 Fields stand in the order of the SQL columns. Times are integer milliseconds, 0 means never.
 Each fact carries its version (a put is insert-if-absent or update-if-version), the time of its last change
@@ -7,7 +7,7 @@ Each fact carries its version (a put is insert-if-absent or update-if-version), 
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Final, NewType, TypeVar
+from typing import Any, Final, NewType, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ JOB_ID_BYTES = 16
 JOB_ROW_BYTES_MAX = 2048  # callers' text is bounded in identity.py, the error and the progress in work.py
 RESERVATIONS_MAX = 1000
 CONFLICTS_MAX = 8
+TRACEPARENT_LABEL = "traceparent"  # reserved: the trace context of the submission that created the job
 
 # Unsigned 64-bit: SQL integers are signed, so engines map these to signed ones (see engines/codec.py).
 U64 = NewType("U64", int)
@@ -120,6 +121,71 @@ class Job(Struct, frozen=True, gc=False):
     finish_digest: bytes = b""  # digest of the latest finish, so that a repeated one is recognised
     verb_keys: bytes = b""  # the last keys of cancel, resolve and rerun, with their outcomes (work.py)
     memos: int = 0  # how many steps of its handler have a memo
+
+
+class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a job is made from. `job_id` is a candidate: it is used only if the submission creates a job."""
+
+    job_id: bytes  # empty: a record without a job
+    type: str = ""
+    input: bytes = b"null"
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: int = 0
+    run_at: int = 0
+    attempts_max: int = 1
+    timeout_ms: int = 0
+    labels: bytes = b""
+    cost: int = 0  # the estimate, in micro-units
+
+
+class JobOwner(Protocol):
+    """What a job has from the submission it came with."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+
+
+def new_job(
+    spec: JobSpec,
+    owner: JobOwner,
+    state: JobState,
+    now: int,
+    *,
+    keep_until: int,
+    due_at: int = 0,
+    usage_id: bytes = b"",
+) -> Job:
+    # By position: keyword arguments make it ten times slower (1.7 µs instead of 0.2 µs), and every submission pays that.
+    return Job(
+        spec.job_id,
+        owner.tenant,
+        spec.type,
+        state,
+        owner.scope,
+        owner.key,
+        owner.actor,
+        owner.user,
+        now,
+        now,
+        keep_until,
+        spec.run_at,
+        spec.priority,
+        spec.delivery,
+        spec.attempts_max,
+        spec.timeout_ms,
+        spec.labels,
+        due_at,
+        usage_id=usage_id,
+        cost_held=spec.cost,
+    )
 
 
 class Stream(Struct, frozen=True, gc=False):

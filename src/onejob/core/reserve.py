@@ -6,7 +6,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from .command import CommandData, Facts, Footprint, Step
-from .facts import Job, Record, Usage, is_live, next_version
+from .facts import Job, Record, Usage, is_live, new_job, next_version
 from .quota import (
     QuotaCharge,
     confirm_job_slot,
@@ -22,7 +22,6 @@ from .submit import (
     SubmissionCommand,
     commit_ended_job,
     committed_record,
-    new_job,
     readied_job,
     replayed_reply,
     retained_job,

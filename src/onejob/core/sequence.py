@@ -9,7 +9,19 @@ from typing import ClassVar
 
 from .command import CommandData, Facts, Footprint, Step
 from .errors import Invalid
-from .facts import U64, Attachment, AttachmentKind, Fact, Record, Stream, is_live, next_version, split_job_ids
+from .facts import (
+    U64,
+    Attachment,
+    AttachmentKind,
+    Fact,
+    JobSpec,
+    Record,
+    Stream,
+    is_live,
+    new_job,
+    next_version,
+    split_job_ids,
+)
 from .quota import KeyLimit, QuotaRequest, charge, refuse_new_key
 from .replies import (
     LimitName,
@@ -23,7 +35,7 @@ from .replies import (
     StreamFound,
 )
 from .states import IdempotencyStatus
-from .submit import JobSpec, new_job, ready_state
+from .submit import ready_state
 
 STREAM_IDLE_MS = 24 * 3600 * 1000  # after that only the high-water mark of a stream is kept
 HIGH_WATER_MARK_TTL_MS = 400 * 24 * 3600 * 1000

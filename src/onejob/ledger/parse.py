@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from onejob.core.callback import checked_callback_url
 from onejob.core.command import Precondition
+from onejob.core.facts import TRACEPARENT_LABEL
 from onejob.core.fingerprint import canonical_json, encode_and_canonicalize, encode_input, fingerprint
 from onejob.core.identity import (
     CALLER_TEXT_BYTES_MAX,
@@ -40,7 +41,6 @@ from onejob.core.submit import (
     LABELS_BYTES_MAX,
     PRIORITY_MAX,
     TIMEOUT_MS_MAX,
-    TRACEPARENT_LABEL,
     TTL_MS_MAX,
     TTL_MS_MIN,
     Submit,

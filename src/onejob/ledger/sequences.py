@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onejob.core.command import JOBS_MAX
+from onejob.core.facts import JobSpec
 from onejob.core.fingerprint import INPUT_BYTES_MAX, batch_fingerprint
 from onejob.core.identity import checked_client_id, stream_id, stream_scope
 from onejob.core.key import KeyLike, checked_key
@@ -22,7 +23,7 @@ from onejob.core.replies import (
     StreamFound,
 )
 from onejob.core.sequence import LookUpStream, SubmitSequence, checked_sequence
-from onejob.core.submit import JobSpec, Submit
+from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.errors import Invalid
 from onejob.ids import Ids

@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Raw, json
 from msgspec.structs import asdict
 
-from onejob.core.facts import AttachmentKind, Job, Memo, Record, is_held
+from onejob.core.facts import TRACEPARENT_LABEL, AttachmentKind, Job, Memo, Record, is_held
 from onejob.core.identity import format_job_id
 from onejob.core.maintenance import decode_conflicts
 from onejob.core.replies import (
@@ -22,7 +22,6 @@ from onejob.core.replies import (
 )
 from onejob.core.sites import REFUSED, WITHOUT_EFFECT, SiteAnswer, Sites, decode_answer, runs_elsewhere, site_of
 from onejob.core.states import ENDED_STATES, JobState
-from onejob.core.submit import TRACEPARENT_LABEL
 from onejob.core.timestamps import to_utc
 from onejob.core.work import Event, first_event
 from onejob.engine import PAGE_MAX, Engine, ListAttachments

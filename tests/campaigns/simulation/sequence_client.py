@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from onejob.core import identity
-from onejob.core.facts import U64
+from onejob.core.facts import U64, JobSpec
 from onejob.core.replies import (
     AnyReply,
     Missing,
@@ -15,7 +15,6 @@ from onejob.core.replies import (
     StreamFound,
 )
 from onejob.core.sequence import LookUpStream, SubmitSequence
-from onejob.core.submit import JobSpec
 
 from .plan import Op
 
