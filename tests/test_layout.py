@@ -44,7 +44,8 @@ ALLOWED_IMPORTS = {
     "onejob.codes": set[str](),
     "onejob.engine": {"onejob.core", "onejob.errors"},
     "onejob.resources": {
-        "onejob.core.limits", "onejob.core.replies", "onejob.core.states", "onejob.engine.Durability", "onejob.resources",
+        "onejob.core.facts", "onejob.core.identity", "onejob.core.limits", "onejob.core.replies", "onejob.core.states",
+        "onejob.core.timestamps", "onejob.engine.Durability", "onejob.resources",
     },
     "onejob.client": {
         "onejob.core.key", "onejob.core.fingerprint", "onejob.core.replies.LimitWarning", "onejob.core.timestamps",

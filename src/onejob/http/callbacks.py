@@ -36,9 +36,8 @@ from onejob.errors import OnejobError
 from onejob.ids import Ids
 from onejob.ledger import Ledger
 from onejob.ledger.base import runtime_of
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.runtime.claims import ClaimedJob
-from onejob.runtime.present import to_job_view
 from onejob.runtime.service_loop import ServiceLoop
 from onejob.webhooks import load_or_create_secrets, signed_headers
 

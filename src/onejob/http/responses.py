@@ -11,10 +11,9 @@ from onejob.core.replies import Outcome
 from onejob.core.timestamps import to_utc
 from onejob.core.typed_json import encode_safely
 from onejob.resources import Resource
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.resources.keys import KeyHistory
 from onejob.resources.submissions import ErrorBody, KeyOutcome
-from onejob.runtime.present import to_job_view
 from onejob.runtime.receipts import Receipt, to_submit_response
 from onejob.server.exchange import STATUS_LINES, encode_headers
 from onejob.server.exchange import Header as Header

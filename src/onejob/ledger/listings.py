@@ -25,11 +25,11 @@ from onejob.core.states import JobState
 from onejob.core.timestamps import to_utc
 from onejob.engine import PAGE_MAX, ListFacts, ListInputs, Page
 from onejob.errors import Invalid, NotFound, Outdated
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.resources.listings import CallbackView, JobHistory, SearchResult, SequencedClient
 from onejob.resources.quotas import SlotReservation
 from onejob.runtime.policies import load_policy
-from onejob.runtime.present import load_events, to_job_view, to_key_summary, to_utc_or_none
+from onejob.runtime.present import load_events, to_key_summary, to_utc_or_none
 from onejob.runtime.quota_views import UsageView, to_slot_reservations, to_usage_view
 
 from .base import load_visible_job

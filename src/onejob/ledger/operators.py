@@ -22,11 +22,11 @@ from onejob.errors import (
     Unknown,
     WorkRefused,
 )
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.resources.operators import BulkResult, OverviewView, SeriesView, Types, TypeView, WorkerView
 from onejob.runtime.counts import CountsSnapshot
 from onejob.runtime.paused_types import PausedType
-from onejob.runtime.present import to_job_view, to_utc_or_none
+from onejob.runtime.present import to_utc_or_none
 from onejob.runtime.workers import list_workers, to_worker_view
 
 from .base import LedgerBase

@@ -17,14 +17,13 @@ from onejob.core.states import JobState
 from onejob.core.timestamps import to_ms
 from onejob.engine import PAGE_MAX, ListFacts, ListJobs, Page
 from onejob.errors import Invalid
-from onejob.resources.jobs import EventView, JobView, LogPage, SiteView
+from onejob.resources.jobs import EventView, JobView, LogPage, SiteView, to_job_view
 from onejob.resources.keys import KeyHistory, KeySummary
 from onejob.runtime.present import (
     load_failures,
     load_input,
     load_key_history,
     load_log_page,
-    to_job_view,
     to_key_summary,
     to_site_views,
 )

@@ -27,9 +27,10 @@ from onejob.core.submit import Submit
 from onejob.core.timestamps import to_utc
 from onejob.errors import Invalid
 from onejob.ids import Ids
+from onejob.resources.jobs import to_job_view
 from onejob.resources.submissions import ClientState, SequenceReceipt
 from onejob.runtime.callers import STANDARD_WINDOWS, Caller, DefaultWindows
-from onejob.runtime.present import to_exception, to_job_view, to_utc_or_none
+from onejob.runtime.present import to_exception, to_utc_or_none
 
 from .base import LedgerBase, repeated_under_new_settings
 from .parse import JobOptions, Submission, build_submit, checked_submission, list_options

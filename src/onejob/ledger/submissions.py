@@ -44,8 +44,8 @@ from onejob.errors import (
     OnejobError,
     Unknown,
 )
-from onejob.resources.jobs import JobView
-from onejob.runtime.present import SettingsChanged, job_id_text, load_input, to_exception, to_job_view
+from onejob.resources.jobs import JobView, to_job_view
+from onejob.runtime.present import SettingsChanged, job_id_text, load_input, to_exception
 from onejob.runtime.receipts import Receipt
 
 from .base import SETTINGS_ATTEMPTS_MAX, LedgerBase, check_job_visible, repeated_under_new_settings

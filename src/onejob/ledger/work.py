@@ -35,9 +35,9 @@ from onejob.core.work import (
 )
 from onejob.errors import Invalid, NotFound, Unavailable, WorkRefused
 from onejob.ids import Ids
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.runtime.claims import CLAIM_MAX, ClaimedJob, ClaimRequest
-from onejob.runtime.present import load_input, load_result, to_exception, to_job_view
+from onejob.runtime.present import load_input, load_result, to_exception
 
 from .base import LedgerBase, load_visible_job
 from .parse import build_verb_key

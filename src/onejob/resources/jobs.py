@@ -6,9 +6,14 @@ from typing import Any
 
 from msgspec import Raw, field, json
 
+from onejob.core.facts import TRACEPARENT_LABEL, Job
+from onejob.core.identity import format_job_id
 from onejob.core.states import ENDED_STATES, Delivery, JobState
+from onejob.core.timestamps import to_utc
 
 from . import Items, Resource, UtcTimestamp
+
+_NULL = Raw(b"null")
 
 
 class JobView(Resource, frozen=True):
@@ -47,6 +52,36 @@ class JobView(Resource, frozen=True):
     def progress(self) -> Any:
         """The latest progress of the latest attempt; None: none."""
         return json.decode(self.progress_json)
+
+
+def to_job_view(row: Job) -> JobView:
+    # By position, which takes a third of the time: every answer to a submission has a job.
+    return JobView(
+        format_job_id(row.id),
+        row.type,
+        row.state,
+        row.key or None,
+        row.scope,
+        row.actor,
+        row.user,
+        row.delivery,
+        row.priority,
+        row.attempts,
+        _public_labels(row.labels) if row.labels else {},
+        to_utc(row.created_at),
+        to_utc(row.changed_at),
+        to_utc(row.run_at) if row.run_at else None,
+        to_utc(row.started_at) if row.started_at else None,
+        to_utc(row.ended_at) if row.ended_at else None,
+        Raw(row.progress) if row.progress else _NULL,
+        row.error or None,
+    )
+
+
+def _public_labels(data: bytes) -> dict[str, str]:
+    labels = json.decode(data, type=dict[str, str])
+    labels.pop(TRACEPARENT_LABEL, None)
+    return labels
 
 
 class SingleJob(Resource, frozen=True):

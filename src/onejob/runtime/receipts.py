@@ -9,10 +9,10 @@ from onejob.core.identity import format_job_id
 from onejob.core.replies import KeyHeld, KeySettled, LimitWarning, Outcome
 from onejob.core.states import IdempotencyStatus
 from onejob.core.timestamps import to_utc
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.resources.submissions import KeyOutcome, SubmitResponse
 
-from .present import job_id_text, to_job_view, to_utc_or_none
+from .present import job_id_text, to_utc_or_none
 
 # A key that was released unsettled is pending: its submission was refused this time and may succeed later.
 _OUTCOME_BY_STATUS = {

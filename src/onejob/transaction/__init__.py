@@ -44,9 +44,9 @@ from onejob.ledger.parse import (
 )
 from onejob.ledger.submissions import build_receipt, compare_submissions
 from onejob.ledger.work import Attempt, Fence, encode_result, to_work_exception, work_fence_fields
-from onejob.resources.jobs import JobView
+from onejob.resources.jobs import JobView, to_job_view
 from onejob.runtime.callers import Caller, DefaultWindows
-from onejob.runtime.present import to_exception, to_job_view
+from onejob.runtime.present import to_exception
 from onejob.runtime.receipts import HeldKey, Receipt, build_settled_receipt
 
 from . import drivers
