@@ -20,14 +20,13 @@ from onejob.core.maintenance import ERASURE_POLICY_NAME
 from onejob.core.submit import Submit
 from onejob.engine import GateSettings, ListFacts
 from onejob.engines.memory import MemoryEngine
-from onejob.engines.remote.codec import COMMANDS, QUERIES, WireCodec, decode_page, encode_struct
+from onejob.engines.remote.codec import COMMANDS, QUERIES, WireCodec, decode_page, encode_struct, split_generation
 from onejob.engines.remote.messages import (
     FAILURE,
     WIRE_VERSION,
     BarrierRequest,
     HelloRequest,
     TokenRequest,
-    split_generation,
 )
 from onejob.ids import SeededIds
 from onejob.ledger.sessions import SESSION_POLICY_PREFIX

@@ -22,6 +22,7 @@ from onejob.engines.batcher import Batcher
 from onejob.engines.remote.codec import (
     Malformed,
     WireCodec,
+    add_generation,
     array_length,
     decode_struct,
     encode_page,
@@ -47,7 +48,6 @@ from onejob.engines.remote.messages import (
     TokenGrant,
     TokenRequest,
     UnsupportedCommand,
-    add_generation,
     describe_versions,
 )
 from onejob.engines.remote.url import MANAGERS_MAX

@@ -31,7 +31,7 @@ from onejob.engines.batcher import replies_or_partly_done
 from onejob.errors import TenantRefused, Unavailable, Unknown
 from onejob.settings import read_gate_key
 
-from .codec import Result, WireCodec, decode_page, decode_struct, encode_struct
+from .codec import Result, WireCodec, decode_page, decode_struct, encode_struct, split_generation
 from .connection import NoAnswer, NotSent, RequestRefused
 from .messages import (
     BODY_BYTES_MAX,
@@ -42,7 +42,6 @@ from .messages import (
     TokenGrant,
     TokenRequest,
     UnsupportedCommand,
-    split_generation,
 )
 from .peers import Manager, ManagerRefused, Peers
 from .url import ManagersUrl, parse_managers_url

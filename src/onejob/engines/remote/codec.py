@@ -55,6 +55,8 @@ from .messages import WIRE_VERSION, NotExecuted, OutcomeUnknown, UnsupportedComm
 T = TypeVar("T")
 Result = AnyReply | Exception
 
+_GENERATION_BYTES: Final = 8
+
 COMMANDS: Final[tuple[type[Struct], ...]] = (
     submit.Submit, submit.StoreKey, reserve.Reserve, reserve.Renew, reserve.Settle, reserve.TakeOver,
     sequence.SubmitSequence, sequence.LookUpStream, sequence.Evict,
@@ -237,3 +239,12 @@ def _to_result(answer: Any) -> Result | UnsupportedCommand:
             return Unknown(message)
     result: Result | UnsupportedCommand = answer
     return result
+
+
+def add_generation(generation: int, result: bytes) -> bytes:
+    """A result, after the number of commits that the manager knows."""
+    return generation.to_bytes(_GENERATION_BYTES) + result
+
+
+def split_generation(result: bytes) -> tuple[int, bytes]:
+    return int.from_bytes(result[:_GENERATION_BYTES]), result[_GENERATION_BYTES:]

@@ -37,7 +37,6 @@ SILENCE_SECONDS_MAX: Final = 2.0
 BODY_BYTES_MAX: Final = 64 << 20
 SITE_BODY_BYTES_MAX: Final = 8 << 20  # of the requests of another data centre
 
-_GENERATION_BYTES: Final = 8
 
 STATUS_OK: Final = 200
 STATUS_BAD_REQUEST: Final = 400
@@ -51,15 +50,6 @@ STATUS_UNAVAILABLE: Final = 503
 
 def describe_versions(oldest: int, newest: int) -> str:
     return f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
-
-
-def add_generation(generation: int, result: bytes) -> bytes:
-    """A result, after the number of commits that the manager knows."""
-    return generation.to_bytes(_GENERATION_BYTES) + result
-
-
-def split_generation(result: bytes) -> tuple[int, bytes]:
-    return int.from_bytes(result[:_GENERATION_BYTES]), result[_GENERATION_BYTES:]
 
 
 class HelloRequest(Struct, frozen=True):
