@@ -17,9 +17,8 @@ from .metrics import VERSION
 from .request import Request
 from .responses import REQUEST_ID_BEFORE, Response, raw_response
 from .routing import Route
-from .schemas.jobs import ProblemOut
 from .schemas.policy import status_of
-from .schemas.types import API_KEY_ID, CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, Schema
+from .schemas.types import API_KEY_ID, CLIENT_ID, JOB_ID, KEY, NAME, RESERVATION_ID, ProblemOut, Schema
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 DESCRIPTION = (

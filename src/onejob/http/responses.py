@@ -20,7 +20,7 @@ from onejob.server.exchange import Header as Header
 
 from .problems import Problem
 from .request import AuthorizationCheck
-from .schemas.jobs import ProblemOut
+from .schemas.types import ProblemOut
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")

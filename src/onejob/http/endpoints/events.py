@@ -23,7 +23,7 @@ from onejob.http.problems import RateLimited
 from onejob.http.request import Request
 from onejob.http.responses import Response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import EventGapOut, StreamEndOut
+from onejob.http.schemas.types import ResponseBody
 from onejob.http.schemas.work import JobStateOut, LogLineOut, ProgressOut
 from onejob.ledger.base import runtime_of
 from onejob.resources.jobs import LogPage
@@ -44,6 +44,18 @@ _HEADERS = (
 _EVENT_ID_PATTERN = re.compile(r"[0-9]{1,16}(?:[.][0-9]{1,16})?")
 _PING = b": ping\n\n"
 _encode = json.Encoder().encode
+
+
+class EventGapOut(ResponseBody, frozen=True, rename="camel"):
+    """Events that are no longer stored."""
+
+    missing: int
+
+
+class StreamEndOut(ResponseBody, frozen=True, rename="camel"):
+    """The job has ended; no more events follow."""
+
+    state: JobState | None  # None: the job was deleted
 
 
 class StreamPosition(NamedTuple):

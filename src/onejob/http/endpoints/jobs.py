@@ -3,15 +3,17 @@
 import re
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Annotated, ClassVar
 
-from msgspec import Raw, Struct, ValidationError, convert
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec.structs import force_setattr
 
 from onejob.core.callback import has_public_port
 from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.fingerprint import INPUT_BYTES_MAX
 from onejob.core.large_json import Pause, do_not_pause
-from onejob.core.states import ENDED_STATES, JobState
+from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.core.submit import Submit
 from onejob.engine import PAGE_MAX
 from onejob.errors import OnejobError
@@ -31,12 +33,31 @@ from onejob.http.request import (
 )
 from onejob.http.responses import JSON_CONTENT_TYPE, Response, resource_response, submission_response, to_error_body
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import BatchBody, RawBatchBody, SubmitBody
-from onejob.http.schemas.types import BATCH_MAX, JOB_ID, LABEL, TIMESTAMP, Timestamp, round_to_micro
+from onejob.http.schemas.types import (
+    BATCH_MAX,
+    JOB_ID,
+    LABEL,
+    TIMESTAMP,
+    CallbackBody,
+    Key,
+    KeyTtlSeconds,
+    Labels,
+    MaxAttempts,
+    Money,
+    Name,
+    Priority,
+    RequestBody,
+    ReservationId,
+    SiteNames,
+    TimeoutSeconds,
+    Timestamp,
+    round_to_micro,
+    to_integer,
+)
 from onejob.http.schemas.work import WAIT_SECONDS_MAX
 from onejob.http.streaming import wait_unless_disconnected
 from onejob.idempotency_key_header import parse_key_header, resolve_key
-from onejob.ledger.parse import Submission, with_prepared_input
+from onejob.ledger.parse import ATTEMPTS_DEFAULT, Submission, with_prepared_input
 from onejob.ledger.service import ServiceLedger
 from onejob.resources.jobs import Failures, Jobs, LogPage, SingleJob, SitesOfJob
 from onejob.resources.submissions import BatchResponse, BatchVerdict, SubmitResponse
@@ -45,8 +66,57 @@ from onejob.runtime.watch import TooManyWatchers
 
 from .events import RETRY_AFTER_SECONDS
 
+_NULL = Raw(b"null")
 _SECONDS_PATTERN = re.compile(r"[0-9]{1,2}(?:[.][0-9]{1,3})?")
 _INTEGER_PATTERN = re.compile(r"[0-9]{1,16}")
+
+
+class SubmitBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    large_member: ClassVar[str] = "input"  # checked apart from the body, by the rules that hold for every input
+
+    type: Name
+    input: Raw = field(default_factory=lambda: _NULL)
+    scope: Name | None = None
+    idempotency_ttl_seconds: KeyTtlSeconds | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    priority: Priority = 0
+    run_at: Timestamp | None = None
+    max_attempts: MaxAttempts = ATTEMPTS_DEFAULT
+    timeout_seconds: TimeoutSeconds | None = None
+    labels: Labels | None = None
+    idempotency_key: Key | None = None
+    estimated_cost: Money | None = None
+    reservation: ReservationId | None = None
+    callback: CallbackBody | None = None
+    sites: SiteNames | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.priority) is float or type(self.max_attempts) is float:
+            force_setattr(self, "priority", to_integer("priority", self.priority))
+            force_setattr(self, "max_attempts", to_integer("maxAttempts", self.max_attempts))
+
+
+class JobOptionsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """The input and the options of one job; UNSET if they were not sent."""
+
+    input: Raw | UnsetType = UNSET
+    delivery: Delivery | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    run_at: Timestamp | UnsetType = UNSET
+    max_attempts: MaxAttempts | UnsetType = UNSET
+    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
+    labels: Labels | UnsetType = UNSET
+    estimated_cost: Money | UnsetType = UNSET
+
+
+class BatchBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True):
+    jobs: Annotated[list[SubmitBody], Meta(extra_json_schema={"minItems": 1, "maxItems": BATCH_MAX})]
+
+
+class RawBatchBody(Struct, frozen=True):
+    """The items of a batch as raw JSON."""
+
+    jobs: list[Raw]
 
 
 async def submit(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import fields
 
 from onejob.core.command import JOBS_MAX
@@ -10,43 +10,21 @@ from onejob.core.credentials import Permission
 from onejob.core.errors import Invalid
 from onejob.core.key import checked_key
 from onejob.core.sequence import checked_sequence
-from onejob.core.states import Delivery
 from onejob.http.request import Request
 from onejob.http.responses import Header, Response, resource_response
 from onejob.http.routing import Parameter, Route
-from onejob.http.schemas.jobs import SubmitBody
 from onejob.http.schemas.types import (
     SCOPE,
     Key,
     KeyTtlSeconds,
-    Labels,
-    MaxAttempts,
-    Money,
     Name,
-    Priority,
-    RequestBody,
     SequenceNumber,
-    TimeoutSeconds,
-    Timestamp,
 )
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.resources.submissions import ClientState, SequenceReceipt
 
-from .jobs import QUOTA_ERRORS, build_submission, to_timedelta
-
-
-class JobOptionsBody(RequestBody, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """The input and the options of one job; UNSET if they were not sent."""
-
-    input: Raw | UnsetType = UNSET
-    delivery: Delivery | UnsetType = UNSET
-    priority: Priority | UnsetType = UNSET
-    run_at: Timestamp | UnsetType = UNSET
-    max_attempts: MaxAttempts | UnsetType = UNSET
-    timeout_seconds: TimeoutSeconds | UnsetType = UNSET
-    labels: Labels | UnsetType = UNSET
-    estimated_cost: Money | UnsetType = UNSET
+from .jobs import QUOTA_ERRORS, JobOptionsBody, SubmitBody, build_submission, to_timedelta
 
 
 class SequenceItemBody(JobOptionsBody, frozen=True, rename="camel", forbid_unknown_fields=True):

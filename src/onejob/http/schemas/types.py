@@ -14,6 +14,7 @@ from onejob.core.limits import LIMIT_MAX, UNITS_MAX
 from onejob.core.sites import SITES_MAX
 from onejob.core.slots import SLOT_TTL_MS_DEFAULT, SLOT_TTL_MS_MAX, SLOT_TTL_MS_MIN
 from onejob.core.submit import ATTEMPTS_MAX, LABELS_BYTES_MAX, PRIORITY_MAX, TIMEOUT_MS_MAX, TTL_MS_MAX, TTL_MS_MIN
+from onejob.resources.submissions import ErrorBody
 
 Schema = dict[str, Any]
 
@@ -142,3 +143,14 @@ def to_optional_integer(name: str, number: float | None) -> int | None:
 def round_to_micro(amount: float) -> float:
     """Round what a client's float arithmetic left; a negative amount stays, so that it is refused, not rounded to 0."""
     return round(amount, 6) if amount >= 0 else amount
+
+
+class ProblemOut(ResponseBody, frozen=True, rename="camel"):
+    """application/problem+json; `error.code` is authoritative."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    error: ErrorBody
