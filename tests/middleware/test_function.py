@@ -110,6 +110,28 @@ async def test_an_exception_releases_the_key_and_a_final_one_rejects_it(
     assert runs == ["o", "o", "never"]
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_call_that_exits_releases_its_key_before_the_exit_goes_on(kind: type[BaseException]) -> None:
+    runs = []
+
+    async def exit_and_retry() -> None:
+        async with onejob.open("memory://") as ledger:
+
+            @idempotent(ledger, key=order_of, scope="s")
+            async def charge(order: str) -> str:
+                runs.append(order)
+                if len(runs) == 1:
+                    raise kind("once")
+                return "done"
+
+            with pytest.raises(kind, match="once"):
+                await charge("o")
+            assert await charge("o") == "done"
+
+    asyncio.run(exit_and_retry())
+    assert runs == ["o", "o"]
+
+
 async def test_a_cancelled_call_can_be_retried_at_once(queue: onejob.Ledger) -> None:
     begun = asyncio.Event()
 
@@ -177,7 +199,9 @@ def test_concurrent_threads_make_one_call_in_the_thread_of_its_caller(
     assert runs[0].startswith("caller")
 
 
-@pytest.mark.parametrize("error", [OSError("once"), StopIteration("once"), KeyboardInterrupt("once")])
+@pytest.mark.parametrize(
+    "error", [OSError("once"), StopIteration("once"), SystemExit("once"), KeyboardInterrupt("once")]
+)
 def test_an_exception_of_a_plain_function_is_raised_and_the_call_can_be_retried(
     blocking: onejob.sync.SyncLedger, error: BaseException
 ) -> None:

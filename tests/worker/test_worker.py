@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -165,6 +165,49 @@ async def test_an_exception_that_has_no_text_fails_its_attempt_all_the_same(queu
 
     job = await run_job(app, queue, "t", max_attempts=1)
     assert (job.state, await queue.failures(job.id)) == (JobState.FAILED, ())
+
+
+EXITS: dict[str, Callable[[], BaseException]] = {
+    "exit": lambda: SystemExit(3),
+    "group": lambda: BaseExceptionGroup("outer", [BaseExceptionGroup("inner", [SystemExit(3)]), ValueError("x")]),
+    "stop": lambda: StopIteration("over"),
+}
+
+
+async def test_a_handler_that_exits_fails_its_attempt_and_the_worker_goes_on(queue: onejob.Ledger) -> None:
+    app = App()
+
+    def leave(kind: str) -> None:
+        error = EXITS[kind]()
+        raise error
+
+    async def leave_async(kind: str) -> None:
+        leave(kind)
+
+    app.job("plain")(leave)
+    app.job("async")(leave_async)
+
+    @app.job("plain-step")
+    def plain_step(kind: str, ctx: Context) -> None:
+        ctx.once("leave", leave, kind)
+
+    @app.job("async-step")
+    async def async_step(kind: str, ctx: Context) -> None:
+        await ctx.once("leave", leave_async, kind)
+
+    @app.job("thread-step")
+    async def thread_step(kind: str, ctx: Context) -> None:
+        await ctx.once("leave", leave, kind)
+
+    kinds = [(type, kind) for type in app.handlers for kind in EXITS if (type, kind) != ("thread-step", "stop")]
+    app.job("after")(lambda: "ran")
+    async with app.background_worker(queue):
+        for type, kind in kinds:
+            job = await wait_for_end(queue, (await queue.submit(type, kind, max_attempts=1)).job_id)
+            assert job.state is JobState.FAILED, (type, kind)
+            assert (str(job.error).startswith("SystemExit at test_worker.py:")) == (kind == "exit")
+        after = await wait_for_end(queue, (await queue.submit("after")).job_id)
+    assert after.state is JobState.SUCCESS
 
 
 async def test_a_described_failure_has_the_message_of_the_app(queue: onejob.Ledger) -> None:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onejob.backoff import Backoff
 from onejob.core.states import ENDED_STATES
@@ -155,9 +155,9 @@ async def run_under_lease(
     except _JobEnded:
         # The commit makes submissions of this key answer with the cancelled job.
         end.settle = partial(renewal.commit, b"")
-    except LeaseLost:
+    except (LeaseLost, GeneratorExit):
         raise
-    except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
+    except BaseException as error:
         renewal.is_over = True
         if end.settle is None:
             await renewal.fail(error)
@@ -296,15 +296,31 @@ async def run_while_renewing(
     lease_end: float,
 ) -> T:
     """Run work while its lease is renewed. A refused renewal, or the end of the lease, cancels the work and is raised."""
-    work_task = asyncio.create_task(work)
+    work_task = asyncio.create_task(_catch_exit(work))
     renewal_task = asyncio.create_task(_renew_until_lost(renew, interval_seconds, jitter_seed, lease_end))
     try:
         await asyncio.wait((work_task, renewal_task), return_when=asyncio.FIRST_COMPLETED)
-        return await (work_task if work_task.done() else renewal_task)
+        ended = await (work_task if work_task.done() else renewal_task)
     finally:
         renewal_task.cancel()
         if not work_task.done():
             _orphan_task(work_task)
+    if isinstance(ended, _Exit):
+        raise ended.error
+    return ended
+
+
+class _Exit(NamedTuple):
+    """What ends an event loop if a task of its own raises it; so it is raised in the task of the caller."""
+
+    error: BaseException
+
+
+async def _catch_exit(work: Coroutine[Any, Any, T]) -> T | _Exit:
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Exit(error)
 
 
 async def _renew_until_lost(

@@ -230,7 +230,9 @@ class RunningAttempt:
         except Retry as error:
             retry_ms = 0 if error.after is None else max(round(error.after.total_seconds() * _MS), 1)
             return self._failed_command(str(error) or "the handler raised Retry", retry_ms=retry_ms)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything, and it is reported
+        except BaseException as error:
+            if _stops_the_worker(error):
+                raise
             if self._stop_reason is not None:
                 return self._stopped_command()
             log.warning("job %s failed: %s", self.attempt.job_id, describe_exception(error))
@@ -256,7 +258,7 @@ class RunningAttempt:
     async def _call_function(self, arguments: dict[str, Any]) -> Any:
         if self.handler.is_async:
             return await self.handler.function(**arguments)
-        call = partial(contextvars.copy_context().run, self.handler.function, **arguments)
+        call = partial(contextvars.copy_context().run, _call_in_thread, self.handler.function, arguments)
         self.thread = asyncio.get_running_loop().run_in_executor(self._reporter.thread_pool(), call)
         return await asyncio.shield(self.thread)
 
@@ -339,3 +341,17 @@ class RunningAttempt:
         of_handler = self.handler.timeout.total_seconds() if self.handler.timeout is not None else 0.0
         of_job = self.attempt.job_row.timeout_ms / _MS * (1 - _REPORT_TIME_SHARE)
         return min(of_handler or of_job, of_job or of_handler)
+
+
+def _stops_the_worker(error: BaseException) -> bool:
+    """False for what fails its attempt only, such as the SystemExit of a handler that calls `sys.exit`."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_stops_the_worker, error.exceptions))
+    return isinstance(error, (KeyboardInterrupt, GeneratorExit))
+
+
+def _call_in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:  # a future cannot hold it, so the attempt would wait without end
+        raise RuntimeError("the handler raised StopIteration") from error
