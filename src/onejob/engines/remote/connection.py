@@ -114,12 +114,17 @@ class WireConnection(asyncio.Protocol):
         self._heard_at = self._loop.time()
         try:
             answers = self._parser.feed(data)
-            if answers and (len(answers) > 1 or self._answer is None):
+            # Also the beginning of an answer: the rest would answer the next request.
+            if (
+                self._answer is None
+                or self._answer.done()
+                or (answers and (len(answers) > 1 or self._parser.has_begun))
+            ):
                 raise ProtocolError("an answer to no question")
         except ProtocolError as error:
             self._fail(str(error))
             return
-        if answers and self._answer is not None and not self._answer.done():
+        if answers:
             if answers[0].is_last:
                 self._end_reason = "the manager closes the connection"
                 self.close()
@@ -180,6 +185,7 @@ class AnswerParser:
 
         self._parser = httptools.HttpResponseParser(self)
         self._parser_errors = (httptools.HttpParserError, httptools.HttpParserUpgrade)
+        self.has_begun = False  # an answer that is not complete
         self._head_bytes = 0  # since the end of the last answer; 0: no head is being read
         self._has_length = False
         self._body = bytearray()
@@ -202,6 +208,7 @@ class AnswerParser:
     # Called by the parser.
 
     def on_message_begin(self) -> None:
+        self.has_begun = True
         self._has_length = False
         self._body.clear()
 
@@ -231,6 +238,7 @@ class AnswerParser:
             self.on_chunk(chunk)
 
     def on_message_complete(self) -> None:
+        self.has_begun = False
         self._head_bytes = 0
         is_last = not self._parser.should_keep_alive()
         self._answers.append(ManagerAnswer(self._parser.get_status_code(), bytes(self._body), is_last))
