@@ -236,3 +236,16 @@ def test_a_response_that_is_not_accepted_counts_as_none() -> None:
 def test_an_invalid_policy_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(onejob.Invalid):
         RetryPolicy(**wrong)
+
+
+@pytest.mark.parametrize("paths", [5, "a", {"a": 1}, None])
+def test_a_conflict_is_one_whatever_its_details_are(paths: Any) -> None:
+    body = {"error": {"code": "CONFLICT", "message": "text", "details": {"paths": paths}}}
+    with pytest.raises(onejob.IdempotencyConflict):
+        decode_or_raise(CALL, CallOutcome(ServerResponse(422, {}, json.encode(body)), 1, outcome_unknown=False))
+
+
+def test_a_body_that_is_nested_too_deeply_is_none() -> None:
+    deep = b"[" * 100_000
+    assert not CALL.accepts(ServerResponse(202, {}, deep))
+    assert classify(ServerResponse(400, {}, deep)) is NextAction.GIVE_UP

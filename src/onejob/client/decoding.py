@@ -8,8 +8,10 @@ from enum import EnumType
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from msgspec import Raw, Struct, ValidationError, convert, json
+from msgspec import DecodeError, Raw, Struct, ValidationError, convert, json
 from msgspec.structs import fields
+
+UNREADABLE = (DecodeError, UnicodeDecodeError, RecursionError)  # what `decode_response` raises
 
 T = TypeVar("T")
 

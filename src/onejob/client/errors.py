@@ -79,7 +79,8 @@ def error_from_problem(problem: ProblemBody | None, response: ServerResponse, ke
     text, details = problem.message, problem.details
     match problem.code:
         case "CONFLICT":
-            paths = tuple(map(str, details.get("paths") or ()))
+            paths = details.get("paths")
+            paths = tuple(map(str, paths)) if isinstance(paths, list) else ()
             return IdempotencyConflict(key=key, job_id=str(details.get("jobId") or ""), paths=paths)
         case "IN_PROGRESS":
             return SubmissionInProgress(key=key, job_id=str(details.get("jobId") or ""), retry_after=1.0)

@@ -15,13 +15,14 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec import Struct, field, json
 
 from onejob.backoff import Backoff
 from onejob.clock import Clock, SystemClock
 from onejob.codes import CODES, NextAction
 from onejob.errors import Invalid
+
+from .decoding import UNREADABLE
 
 SECONDS_DIGITS_MAX: Final = 9
 DATE_RESOLUTION_SECONDS: Final = 1.0
@@ -84,7 +85,7 @@ def parse_problem(response: ServerResponse) -> ProblemBody | None:
     """The problem in a response; None if the body is not a onejob problem."""
     try:
         return json.decode(response.body, type=_ProblemEnvelope).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

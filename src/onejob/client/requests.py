@@ -28,7 +28,7 @@ from onejob.resources.quotas import (
 )
 from onejob.resources.submissions import BatchResponse, ClientState, SequenceReceipt, SubmitResponse
 
-from .decoding import decode_response
+from .decoding import UNREADABLE, decode_response
 from .flow import ServerResponse
 
 WINDOW_DEFAULT: Final = timedelta(hours=24)
@@ -115,7 +115,7 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
         """True if the response is complete and belongs to this call; a broken proxy may deliver another one's."""
         try:
             body = decode_response(response.body, self.response_type)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return False
         match body:
             case SubmitResponse():
