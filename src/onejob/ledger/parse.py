@@ -169,9 +169,7 @@ def build_submit(
     check_key_owner(scope, key or "", caller.actor)
     labels = _encode_labels(submission.labels) if submission.labels else b""
     check_caller_text_size(caller.tenant, type, scope, key or "", caller.actor, caller.user, labels=labels)
-    owner = caller.user if caller.owns_keys else ""
-    # The fields of JobSpec by position: 21 arguments by name would take five times as long.
-    command = Submit(
+    command = Submit(  # the fields of JobSpec by position: 21 arguments by name would take five times as long
         job_id,
         type,
         data,
@@ -183,7 +181,7 @@ def build_submit(
         _with_traceparent(labels, traceparent, caller, type, scope, key) if traceparent else labels,
         0 if submission.estimated_cost is None else to_micros("estimated_cost", submission.estimated_cost),
         tenant=caller.tenant,
-        record_id=b"" if key is None else record_id(caller.tenant, scope, key, owner),
+        record_id=b"" if key is None else record_id(caller.tenant, scope, key, caller.user if caller.owns_keys else ""),
         scope=scope,
         key=key or "",
         fingerprint=digest,
