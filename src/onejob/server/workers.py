@@ -38,8 +38,8 @@ EXIT_SECONDS_MAX: Final = 5.0  # between the last message of a worker and its ex
 # After the drain: for cancelled requests, for the cache hits that are yet to be stored, for closing the store.
 EXIT_GRACE_SECONDS: Final = CANCEL_GRACE_SECONDS + 4.0
 KILL_GRACE_SECONDS: Final = 1.0  # after the time that a worker has for its shutdown
-ROUND_SECONDS_MAX: Final = 1.0  # then the last report of a silent worker counts
-TOTALS_SECONDS_MAX: Final = 3.0
+ROUND_SECONDS_MAX: Final = 4.0  # then the last report of a silent worker counts, which is not about single tenants
+TOTALS_SECONDS_MAX: Final = 2 * ROUND_SECONDS_MAX + 1.0
 STABLE_UPTIME_SECONDS: Final = 5.0
 BACKOFF_SECONDS_MIN: Final = 0.5
 BACKOFF_SECONDS_MAX: Final = 15.0
