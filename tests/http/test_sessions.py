@@ -73,6 +73,14 @@ async def test_no_session_without_a_valid_credential(client: Client, credential:
     assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("end", [1e308, 10**18, 1e15, "4000000000"])
+async def test_a_token_whose_end_is_not_a_date_makes_no_session(client: Client, end: float | str) -> None:
+    claims = {"sub": "ann", "tenant": "default", "roles": ["operator"], "exp": end}
+    token = jwt.encode(claims, SECRET, algorithm="HS256")
+    assert (await sign_in(client, token)).status == 401
+    assert (await client.get("/api/overview", f"authorization: Bearer {token}".encode())).status == 401
+
+
 async def test_a_session_is_valid_in_all_processes_until_its_key_is_revoked(
     queue: onejob.Ledger, client: Client, key: NewKey
 ) -> None:

@@ -45,6 +45,7 @@ CACHED_CREDENTIALS_MAX = 1024
 KEY_FILE_BYTES_MAX = 65_536
 THROTTLED_ADDRESSES_MAX = 10_000
 RSA_BITS_MIN = 2048
+NUMERIC_DATE_MAX = 253_402_300_800  # the year 10000
 # A shared secret has at least the bytes of the digest (RFC 7518, 3.2).
 SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}
 PUBLIC_KEY_ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)) | {
@@ -319,6 +320,7 @@ class JwtVerifier:
             # Of two claims of one name another service may read the other one.
             for segment in token.split(".")[:2]:
                 check_strict_json(self._decode_segment(segment))
+            _check_dates(claims)
         # A text that makes the parser fail in any of these ways is not a token.
         except (self._error, Invalid, ValueError, TypeError, OverflowError, RecursionError):
             raise unauthorized_error() from None
@@ -353,6 +355,14 @@ def build_credential(tenant: str, user: str, actor: Actor, roles: frozenset[Role
     """Where each user has its own keys, it takes the OVERSEE permission to see the keys and jobs of others."""
     caller = Caller(tenant, user, str(actor), oversees=has_permission(roles, Permission.OVERSEE))
     return Credential(caller, roles, name)
+
+
+def _check_dates(claims: dict[str, Any]) -> None:
+    """Dates are numbers (RFC 7519, 2) of the years until 9999: the verifier rounds, and takes text for a number."""
+    for name in ("exp", "nbf", "iat"):
+        date = claims.get(name, 0)
+        if type(date) not in (int, float) or not abs(date) < NUMERIC_DATE_MAX:
+            raise ValueError(f"{name} is not a date")
 
 
 def _parse_roles(claim: Any) -> frozenset[Role]:
