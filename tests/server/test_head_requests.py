@@ -108,12 +108,14 @@ def test_one_host_for_each_request_of_a_connection_is_fine(server: Server) -> No
 
 def test_what_a_connection_refuses_is_counted(server: Server) -> None:
     before = refusal_counts(server)
-    assert before.keys() == {"400", "408", "431", "503"}
+    assert before.keys() == {"400", "408", "417", "431", "503"}
     server.send_raw(b"what is this\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+    server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nExpect: c\r\n\r\n")
     server.send_raw(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
     with server.connect() as connection:  # its body never comes
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
         assert receive_all(connection).startswith(b"HTTP/1.1 408 ")
     after = refusal_counts(server)
-    assert {status: after[status] - before[status] for status in after} == {"400": 2, "408": 1, "431": 1, "503": 0}
+    counted = {status: after[status] - before[status] for status in after}
+    assert counted == {"400": 2, "408": 1, "417": 1, "431": 1, "503": 0}

@@ -126,12 +126,67 @@ def test_framing_that_can_be_read_in_two_ways_is_refused(server: Server, lines: 
         (b"GET /api/jobs/%ff HTTP/1.1", 400),
         (b"GET /api/jobs?limit=%00 HTTP/1.1", 400),
         (b"GET http://elsewhere/healthz HTTP/1.1", 200),
+        (b"GET  /healthz HTTP/1.1", 400),
+        (b"GET /healthz  HTTP/1.1", 400),
+        (b"GET /healthz HTTP/1.1 ", 400),
+        (b"SETUP /healthz RTSP/1.0", 400),
+        (b"SOURCE /healthz ICE/1.1", 400),
+        (b"\r\nGET /healthz HTTP/1.1", 200),
     ],
 )
 def test_a_malformed_request_line_is_refused(server: Server, line: bytes, status: int) -> None:
     (reply, *more) = server.send_raw(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert not more
     assert reply.status == status
+
+
+def test_a_malformed_line_behind_another_request_is_refused_too(server: Server) -> None:
+    first = request("GET", "/healthz", close=False)
+    data = first + b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert [reply.status for reply in server.send_raw(data)] == [200, 400]
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"Host: a b\r\n", 400),
+        (b"Host: a, b\r\n", 400),
+        (b"Host: localhost,localhost\r\n", 400),
+        (b"Host: http://localhost\r\n", 400),
+        (b"Host: user@localhost\r\n", 400),
+        (b"Host: localhost/path\r\n", 400),
+        (b"Host: localhost?query\r\n", 400),
+        (b"Host: localhost:port\r\n", 400),
+        (b"Host: localhost:80:80\r\n", 400),
+        (b"Host: ::1\r\n", 400),
+        (b"Host: [::1\r\n", 400),
+        (b"Host: local%host\r\n", 400),
+        (b"Host: local\xffhost\r\n", 400),
+        (b"Host: localhost\r\nHost: localhost\r\n", 400),
+        (b"Host: localhost\r\nContent-Type: application/json\r\nContent-Type: text/plain\r\n", 400),
+        (b"Host: localhost\r\nOrigin: http://localhost\r\nOrigin: http://elsewhere\r\n", 400),
+        (b"Host: localhost\r\nOrigin: http://localhost, http://elsewhere\r\n", 400),
+        (b"Host: localhost\r\nOrigin: http://localhost http://elsewhere\r\n", 400),
+        (b"Host: localhost\r\nExpect: 200-ok\r\n", 417),
+        (b"Host: localhost\r\nExpect: 100-continue, 200-ok\r\n", 417),
+        (b"Host: localhost\r\nExpect: 100-continue\r\nExpect: 200-ok\r\n", 417),
+    ],
+)
+def test_a_head_that_can_be_read_in_two_ways_is_refused(server: Server, lines: bytes, status: int) -> None:
+    key = b"head-%d" % crc32(lines)
+    head = b"POST /api/jobs HTTP/1.1\r\nIdempotency-Key: %b\r\nContent-Length: %d\r\n" % (key, len(DATA))
+    (reply,) = server.send_raw(head + lines + b"\r\n" + DATA)
+    assert (reply.status, reply.code) == (status, "BAD_REQUEST")
+    assert is_key_unused(server, key.decode())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [b"Host: localhost:\r\n", b"Host: [::1]:8000\r\n", b"Host: 127.0.0.1:80\r\n", b"Host: localhost\r\nExpect:\r\n"],
+)
+def test_a_head_with_unusual_values_is_taken(server: Server, lines: bytes) -> None:
+    (reply,) = server.send_raw(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n" + lines + b"\r\n")
+    assert reply.status == 200
 
 
 def test_garbage_is_400(server: Server) -> None:

@@ -37,7 +37,7 @@ METRICS_MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 # Connections refuse malformed requests, slow heads and large heads, and everything when there is no memory.
-CONNECTION_ERROR_STATUSES = (400, 408, 431, 503)
+CONNECTION_ERROR_STATUSES = (400, 408, 417, 431, 503)
 # Every series exists from the start: a rate needs a zero to rise from.
 OUTCOMES = (*Outcome, "reserved", "failed")
 REFUSAL_REASONS = (

@@ -200,7 +200,7 @@ class ManagerConnection(Connection):
         names = [name.lower() for name, _ in self.headers]
         if len(set(names)) < len(names):
             raise UnreadableRequest(400, _MALFORMED_HEADER)
-        if self.transfer_encodings:
+        if b"transfer-encoding" in self.checked_headers:
             raise UnreadableRequest(400, "a request has a Content-Length")
         length = dict(zip(names, (value for _, value in self.headers), strict=True)).get(b"content-length", b"0")
         if int(length) > self._body_bytes_max:

@@ -47,6 +47,13 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _FIELD_BYTES = len(": \r\n")
 _UPGRADE_HEADER = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_SINGLE_HEADERS = frozenset((b"host", b"content-type", b"origin"))
+_CHECKED_HEADERS = _SINGLE_HEADERS | {b"expect", b"transfer-encoding"}
+# RFC 3986, without the comma: a proxy writes one where it joins two headers.
+_HOST = re.compile(
+    rb"(?:\[[0-9A-F:.]+(?:%25[\w.~-]+)?\]|(?:[\w.~!$&'()*+;=-]|%[0-9A-F]{2})*)(?::[0-9]{0,5})?", re.IGNORECASE
+)
+_ORIGIN = re.compile(rb"[^\s,]+")
 
 Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
@@ -196,18 +203,22 @@ class HeadReader:
     headers: list[Header]
     in_head = False
     expects_continue = False
-    host_header_count = 0
-    transfer_encodings: list[bytes]
+    checked_headers: dict[bytes, list[bytes]]  # the values of _CHECKED_HEADERS
+    slice = b""  # what is being parsed
+    request_line = b""  # the slice in which the head began, and those that were received until its line was complete
+    line_begin = 0  # not before this place in `request_line`; 0: there
+    next_line_begin = 0  # of the next head, if it begins in this slice
     overhead_bytes = 0  # of the head, or since the last piece of the body; too high by one slice at most
 
-    def begin_head(self, received_bytes: int) -> None:
+    def begin_head(self) -> None:
         self.url = b""
         self.headers = []
         self.in_head = True
         self.expects_continue = False
-        self.host_header_count = 0
-        self.transfer_encodings = []
-        self.overhead_bytes = received_bytes
+        self.checked_headers = {}
+        self.request_line = self.slice
+        self.line_begin = self.next_line_begin
+        self.overhead_bytes = len(self.slice)
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -216,12 +227,8 @@ class HeadReader:
         if not self.in_head:
             return  # a trailer: the head was checked without it
         name = name.lower()
-        if name == b"host":
-            self.host_header_count += 1
-        elif name == b"expect" and value.strip(b" \t").lower() == b"100-continue":
-            self.expects_continue = True
-        elif name == b"transfer-encoding":
-            self.transfer_encodings.append(value.strip(b" \t"))
+        if name in _CHECKED_HEADERS:
+            self.checked_headers.setdefault(name, []).append(value.strip(b" \t"))
         self.headers.append((name, value))
 
     def end_head(self) -> Scope:
@@ -234,6 +241,14 @@ class HeadReader:
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             raise UnreadableRequest(400, f"HTTP/{version} is not supported; send HTTP/1.1")
+        # The parser takes more than one space, and other protocols than HTTP. Where a request before it ends is not known.
+        line = b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode())
+        found = self.request_line.find(line, self.line_begin)
+        if found < 0 or (not self.line_begin and self.request_line[:found].strip(b"\r\n")):
+            raise UnreadableRequest(400, "the request line is not `METHOD TARGET HTTP/1.1`; fix the client")
+        self.next_line_begin = found + len(line) if self.request_line is self.slice else 1
+        expectations = self.checked_headers.get(b"expect", [])
+        self.expects_continue = len(expectations) == 1 and expectations[0].lower() == b"100-continue"
         self.check_head(version)
         path, query = self._parse_target()
         scope: dict[str, Any] = {
@@ -263,15 +278,24 @@ class HeadReader:
 
     def check_head(self, version: str) -> None:
         """A proxy that reads these in another way would see other requests than this server."""
-        if self.host_header_count > 1:
-            raise UnreadableRequest(400, "the request has two Host headers; send one")
-        if not self.host_header_count and version == "1.1":
+        checked = self.checked_headers
+        for name, values in checked.items():
+            if len(values) > 1 and name in _SINGLE_HEADERS:
+                raise UnreadableRequest(400, f"the request has two {name.decode().title()} headers; send one")
+        if b"host" in checked:
+            if not _HOST.fullmatch(checked[b"host"][0]):
+                raise UnreadableRequest(400, "the Host header is malformed; send `Host: NAME` or `Host: NAME:PORT`")
+        elif version == "1.1":
             raise UnreadableRequest(400, "the request has no Host header; send one")
-        if self.transfer_encodings:
-            if self.transfer_encodings != [b"chunked"]:
+        if b"origin" in checked and not _ORIGIN.fullmatch(checked[b"origin"][0]):
+            raise UnreadableRequest(400, "the Origin header is malformed; send one origin, e.g. https://app.example")
+        if b"transfer-encoding" in checked:
+            if checked[b"transfer-encoding"] != [b"chunked"]:
                 raise UnreadableRequest(400, "the only Transfer-Encoding is `chunked`; send that, or Content-Length")
             if version == "1.0":
                 raise UnreadableRequest(400, "HTTP/1.0 has no Transfer-Encoding; send Content-Length, or HTTP/1.1")
+        if any(checked.get(b"expect", ())) and not self.expects_continue:
+            raise UnreadableRequest(417, "the only expectation is `100-continue`; send that, or no Expect header")
 
     def _parse_target(self) -> tuple[bytes, bytes]:
         """The path and the query. Nearly always the request target is just these two."""
@@ -297,7 +321,6 @@ class Connection(HeadReader, asyncio.Protocol):
     _timer: asyncio.TimerHandle | None = None
     _newest: HttpExchange | None = None
     _active: HttpExchange | None = None
-    _slice_bytes = 0
     _unparsed = b""
     _discards_input = False
     _received_eof = False
@@ -413,10 +436,13 @@ class Connection(HeadReader, asyncio.Protocol):
                 self._on_input_end()
 
     def _parse(self, data: bytes) -> None:
-        self._slice_bytes = len(data)
-        self.overhead_bytes += self._slice_bytes
+        self.overhead_bytes += len(data)
         if (b"pgrade:" in data or b"PGRADE:" in data) and self.stage is not Stage.BODY:
             data = _without_upgrade(data)
+        self.slice = data
+        self.next_line_begin = int(self.in_head or (self._newest is not None and self._newest.more_body))
+        if self.in_head and not self.headers:
+            self.request_line += data
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -436,6 +462,9 @@ class Connection(HeadReader, asyncio.Protocol):
         except MemoryError:
             self._refuse_out_of_memory()
             return
+        self.slice = b""
+        if not self.in_head:
+            self.request_line = b""
         newest = self._newest
         if newest is None or newest.more_body or newest.response_complete or self._queue or self.in_head:
             self._update_stage()
@@ -448,8 +477,9 @@ class Connection(HeadReader, asyncio.Protocol):
     def on_message_begin(self) -> None:
         if not self.is_pipelined and self._is_responding():
             raise UnreadableRequest(400, "send one request at a time")
-        self.begin_head(self._slice_bytes)
-        self.stage = _IDLE  # so that the deadline of the head starts again
+        self.begin_head()
+        if self._newest is not None:  # the deadline of the first head began with the connection
+            self.stage = _IDLE
 
     def on_headers_complete(self) -> None:
         scope = self.end_head()
