@@ -66,6 +66,34 @@ async def test_under_tls_the_cookie_belongs_to_this_host_alone(client: Client, k
     assert "Domain" not in flags
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (b"origin: https://127.0.0.1",),
+        (b"x-forwarded-proto: https",),
+        (b"host: jobs.example", b"sec-fetch-site: same-origin"),
+    ],
+    ids=["origin", "proxy", "browser"],
+)
+async def test_under_https_only_the_cookie_of_this_host_counts(
+    client: Client, key: NewKey, headers: tuple[bytes, ...]
+) -> None:
+    name, _, text = cookie_of(await sign_in(client, key.text, *own_page("https"))).partition(b"=")
+    planted = b"cookie: onejob-session=" + text
+    assert (await ask_with(client, name + b"=" + text, *headers)) == 200
+    assert (await ask_with(client, planted, *headers)) == 401
+    assert (await ask_with(client, planted + b"; __Host-onejob-session=", *headers)) == 401
+
+
+@pytest.mark.parametrize("headers", [(), (b"origin: http://127.0.0.1",), (b"sec-fetch-site: same-origin",)])
+async def test_without_https_the_plain_cookie_counts(client: Client, key: NewKey, headers: tuple[bytes, ...]) -> None:
+    assert (await ask_with(client, cookie_of(await sign_in(client, key.text)), *headers)) == 200
+
+
+async def ask_with(client: Client, cookie: bytes, *headers: bytes) -> int:
+    return (await client.get("/api/overview", cookie, *headers)).status
+
+
 @pytest.mark.parametrize("credential", ["oj_ZGVmYXVsdA.000000000000." + "x" * 43, "nonsense", "é", ""])
 async def test_no_session_without_a_valid_credential(client: Client, credential: str) -> None:
     answer = await sign_in(client, credential)

@@ -96,7 +96,8 @@ class Client:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers.append(writer)
         where = target if isinstance(target, bytes) else target.encode()
-        lines = [b"%b %b HTTP/1.1" % (method.encode(), where), b"host: 127.0.0.1", *headers]
+        host = () if any(header.startswith(b"host:") for header in headers) else (b"host: 127.0.0.1",)
+        lines = [b"%b %b HTTP/1.1" % (method.encode(), where), *host, *headers]
         writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         watching = EventStream(reader, writer)
         head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode("latin-1").splitlines()

@@ -90,7 +90,7 @@ def loopback_authenticator(config: ServiceConfig) -> Callable[[Scope], Awaitable
                 host = value
             elif name == b"origin":
                 origin = value
-        if host and not _is_loopback_host(host):
+        if host and not is_loopback_host(host):
             raise Unauthorized(
                 "without authentication this server accepts only localhost and loopback addresses as Host; "
                 "use one of these, or set up authentication"
@@ -140,7 +140,7 @@ def _is_json(content_type: bytes) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _is_loopback_host(host: bytes) -> bool:
+def is_loopback_host(host: bytes) -> bool:
     name = re.sub(r":[0-9]*$", "", host.decode("latin-1"))
     return is_loopback(name.removeprefix("[").removesuffix("]"))
 

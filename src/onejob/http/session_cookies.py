@@ -1,11 +1,12 @@
 """The cookie of a console session: how it is set and read, and when it counts.
 
-Under TLS its name begins with `__Host-`: a browser then accepts it only from this host, over TLS and for all paths. TLS may
-end at a proxy, which the Origin of the page tells.
+Under HTTPS its name begins with `__Host-`: a browser then accepts it only from this host, over TLS and for all paths, and
+no other cookie counts: the other one could have been set by a page of a sibling domain, or over plain HTTP.
 """
 
 from http.cookies import CookieError, SimpleCookie
 
+from .origins import is_loopback_host
 from .problems import Unauthorized
 from .request import Scope
 from .responses import Header
@@ -24,7 +25,7 @@ def read_cookie(scope: Scope) -> str | None:
     Raises Unauthorized for a request that changes something and was not sent by a page of this server.
     """
     lines = [value for name, value in scope["headers"] if name == b"cookie"]
-    text = _find_cookie(b"; ".join(lines))
+    text = _find_cookie(b"; ".join(lines), SECURE_COOKIE_NAME if _is_https(scope) else COOKIE_NAME)
     if text is None or _is_from_other_page(scope):
         return None
     if scope["method"] not in _SAFE_METHODS and not is_from_own_page(scope):
@@ -48,21 +49,36 @@ def clear_cookie(scope: Scope) -> Header:
 
 
 def _cookie_header(scope: Scope, value: str, max_age: int) -> Header:
-    is_secure = scope.get("scheme") == "https" or _header(scope, b"origin").lower().startswith(b"https:")
+    is_secure = _is_https(scope)
     name = SECURE_COOKIE_NAME if is_secure else COOKIE_NAME
     secure = "; Secure" if is_secure else ""
     text = f"{name}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode()
 
 
-def _find_cookie(line: bytes) -> str | None:
+def _is_https(scope: Scope) -> bool:
+    """True if the browser speaks HTTPS. Where TLS ends at a proxy, the Origin tells it, or what the proxy adds.
+
+    A GET may have neither; browsers send Sec-Fetch-Site only over HTTPS and to loopback hosts.
+    """
+    if scope.get("scheme") == "https":
+        return True
+    if origin := _header(scope, b"origin"):
+        return origin.lower().startswith(b"https:")
+    if _header(scope, b"x-forwarded-proto").lower().startswith(b"https"):
+        return True
+    host = _header(scope, b"host")
+    return bool(_header(scope, b"sec-fetch-site")) and not is_loopback_host(host)
+
+
+def _find_cookie(line: bytes, name: str) -> str | None:
     if not line or len(line) > _COOKIES_BYTES_MAX:
         return None
     try:
         cookies = SimpleCookie(line.decode("latin-1"))
     except CookieError:
         return None
-    found = cookies.get(SECURE_COOKIE_NAME) or cookies.get(COOKIE_NAME)
+    found = cookies.get(name)
     return found.value if found is not None and found.value else None
 
 
