@@ -20,7 +20,7 @@ from onejob.core.callback import callback_job_id
 from onejob.core.command import Command
 from onejob.core.credentials import DropPolicy, LookUpPolicy, SetPolicy
 from onejob.core.facts import Kind, Policy
-from onejob.core.gate_keys import gate_key_policy_name
+from onejob.core.gate_keys import GateKey, gate_key_policy_name
 from onejob.core.identity import SYSTEM_TENANT, policy_id, record_id
 from onejob.core.lookup import DryRun, LookUpAnswer, LookUpJob, LookUpKey
 from onejob.core.maintenance import Purge
@@ -54,7 +54,7 @@ from onejob.ledger.base import runtime_of
 from onejob.manager import server as manager_server
 from onejob.manager.access import COMMANDS_MAX, SITE_COMMANDS_MAX
 from onejob.manager.gate_keys import GateKeys
-from onejob.manager.ledger import ManagerIdempotencyLedger, RateShares
+from onejob.manager.ledger import ManagerIdempotencyLedger, RateShares, WireRequest
 from onejob.runtime import Runtime
 from onejob.runtime.callers import Caller
 from onejob.runtime.workers import WorkerInfo, announce_worker, list_workers
@@ -399,6 +399,40 @@ async def test_a_stream_that_cannot_begin_ends_with_an_error(monkeypatch: pytest
         with pytest.raises(RequestRefused, match="see its log") as refused:
             await connection.request("/subscribe", headers, b"")
         assert refused.value.status == 503
+
+
+async def test_a_gate_that_leaves_before_its_stream_begins_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would be called for each settled key until the manager ends."""
+    asked, left, may_answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    listeners: set[object] = set()
+    authorize, lose = ManagerIdempotencyLedger.authorize, manager_server.ManagerConnection.connection_lost
+
+    async def authorize_slowly(self: ManagerIdempotencyLedger, request: WireRequest) -> GateKey:
+        if request.path == "/subscribe":
+            asked.set()
+            await may_answer.wait()
+        return await authorize(self, request)
+
+    def lose_connection(self: manager_server.ManagerConnection, exc: Exception | None) -> None:
+        lose(self, exc)
+        left.set()
+
+    monkeypatch.setattr(ManagerIdempotencyLedger, "authorize", authorize_slowly)
+    monkeypatch.setattr(ManagerIdempotencyLedger, "subscribe", lambda _, listener: listeners.add(listener))
+    monkeypatch.setattr(ManagerIdempotencyLedger, "unsubscribe", lambda _, listener: listeners.discard(listener))
+    monkeypatch.setattr(manager_server.ManagerConnection, "connection_lost", lose_connection)
+    async with limited_gate() as (engine, _):
+        address = engine.peers.managers[0].address
+        _, headers = await engine.peers.connect(engine.peers.managers[0])
+        connection = await open_connection(Address(address.host, address.port), None)
+        request = asyncio.create_task(connection.request("/subscribe", headers, b""))
+        await asked.wait()
+        connection.close()
+        await left.wait()
+        may_answer.set()
+        await asyncio.gather(request, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        assert not listeners
 
 
 def test_a_limited_gate_changes_the_rate_of_its_own_tenants_alone() -> None:

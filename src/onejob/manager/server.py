@@ -263,6 +263,8 @@ class ManagerConnection(Connection):
             failure = _failure(STATUS_UNAVAILABLE, "the manager failed unexpectedly; see its log")
             self._write_answer(exchange, failure, is_last=True)
             return
+        if exchange.disconnected:  # meanwhile: nobody would unsubscribe it
+            return
         self._stream = exchange
         self._mark_authenticated()
         self._tenant_prefixes = tuple(map(tenant_prefix, key.tenants))
