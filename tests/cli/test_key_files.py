@@ -231,6 +231,7 @@ def test_the_command_imports_from_any_line_and_reports_rejects(on_engine: Comman
     assert ran.code == 2
     assert ran.json["counts"] == {"stored": 2, "known": 0, "conflict": 0, "expired": 0, "skipped": 0, "invalid": 1}
     ran = on_engine("import", "keys.csv", "--rejects", str(rejects))
+    assert rejects.stat().st_mode & 0o777 == 0o600
     assert ran.code == 3
     assert "line 2: conflict" in ran.out
     assert [json.decode(line)["line"] for line in rejects.read_text(encoding="utf-8").splitlines()] == [2, 4]

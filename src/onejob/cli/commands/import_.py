@@ -135,4 +135,7 @@ def _open_input(path: str) -> Iterator[TextIO]:
 
 
 def _open_rejects(path: str | None) -> AbstractContextManager[TextIO | None]:
-    return nullcontext() if path is None else open(path, "a", encoding="utf-8", errors="backslashreplace")
+    if path is None:
+        return nullcontext()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)  # it has keys
+    return os.fdopen(file, "a", encoding="utf-8", errors="backslashreplace")

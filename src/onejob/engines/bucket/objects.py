@@ -5,6 +5,7 @@ engine must know which request may still be under way.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -128,28 +129,70 @@ class DateSource(Protocol):
     async def aclose(self) -> None: ...
 
 
+def open_private(path: str, flags: int) -> int:
+    """An `opener` of `open`: a file that is created is its owner's alone, whatever the umask."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class LocalFolder:
+    """The folder of a `file://` store: what is written there is its owner's, and its group's if that may write the folder."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
+        is_shared = os.stat(root).st_mode & 0o020
+        self._file_mode, self._folder_mode = (0o660, 0o2770) if is_shared else (0o600, 0o700)
+
+    def make_parent(self, name: str) -> None:
+        path = self._root
+        for part in name.split("/")[:-1]:
+            path = f"{path}/{part}"
+            if not os.path.isdir(path):
+                with suppress(FileExistsError):
+                    os.mkdir(path, 0o700)
+                with suppress(OSError):
+                    os.chmod(path, self._folder_mode)
+
+    def set_mode(self, name: str) -> None:
+        with suppress(
+            FileNotFoundError, PermissionError
+        ):  # by now it is deleted, or written by another user of the group
+            os.chmod(f"{self._root}/{name}", self._file_mode)
+
+
 class ObstoreObjects:
     """Objects of S3, Google Cloud Storage, Azure or a folder."""
 
-    def __init__(self, store: Any, dates: DateSource, *, patient: Any = None) -> None:
+    def __init__(
+        self, store: Any, dates: DateSource, *, patient: Any = None, folder: LocalFolder | None = None
+    ) -> None:
         self._store = store
+        self._folder = folder  # of a `file://` store, which gives files and folders the modes of the umask
         self._patient = patient or store  # with longer timeouts, for large objects
         self._dates = dates
 
     async def create(self, name: str, data: bytes) -> bool:
         try:
+            if self._folder is not None:
+                self._folder.make_parent(name)
             await obstore.put_async(self._store, name, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return False
         except _FAILURES as error:
             raise _to_failure(error) from None
+        if self._folder is not None:
+            self._folder.set_mode(name)
         return True
 
     async def put(self, name: str, data: bytes) -> None:
         try:
+            if self._folder is not None:
+                self._folder.make_parent(name)
             await obstore.put_async(self._store, name, data, use_multipart=False)
         except _FAILURES as error:
             raise _to_failure(error) from None
+        if self._folder is not None:
+            self._folder.set_mode(name)
 
     async def get(self, name: str) -> bytes | None:
         try:
@@ -198,14 +241,18 @@ class ObstoreObjects:
 
     async def upload(self, name: str, file: Path) -> None:
         try:
+            if self._folder is not None:
+                self._folder.make_parent(name)
             await obstore.put_async(self._patient, name, file, chunk_size=_CHUNK_BYTES)
         except _FAILURES as error:
             raise _to_failure(error) from None
+        if self._folder is not None:
+            self._folder.set_mode(name)
 
     async def download(self, name: str, file: Path) -> bool:
         try:
             found = await obstore.get_async(self._patient, name)
-            with file.open("wb") as target:
+            with os.fdopen(open_private(str(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as target:
                 async for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
                     target.write(chunk)
         except FileNotFoundError:

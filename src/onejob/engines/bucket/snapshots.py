@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from onejob.errors import StoreRefused
 
 from .log import LOG_FOLDER, SNAPSHOT_FOLDER, log_name, position_of, verify_entry
-from .objects import ObjectStore
+from .objects import ObjectStore, open_private
 from .replica import LogState, Replica
 
 SNAPSHOTS_KEPT: Final = 2
@@ -214,7 +214,7 @@ class SnapshotManager:
 def _pack(source: Path, target: Path) -> str:
     """Compress a file; returns the SHA-256 of the result."""
     digest, packer = sha256(), zlib.compressobj(_LEVEL)
-    with source.open("rb") as data, target.open("wb") as packed:
+    with source.open("rb") as data, open(target, "wb", opener=open_private) as packed:
         for chunk in _chunks(data):
             part = packer.compress(chunk)
             digest.update(part)
@@ -227,9 +227,8 @@ def _pack(source: Path, target: Path) -> str:
 
 def _unpack(source: Path, target: Path) -> None:
     unpacker = zlib.decompressobj()
-    with source.open("rb") as packed, target.open("wb") as data:
-        for chunk in _chunks(packed):
-            data.write(unpacker.decompress(chunk))
+    with source.open("rb") as packed, open(target, "wb", opener=open_private) as data:
+        data.writelines(unpacker.decompress(chunk) for chunk in _chunks(packed))
         data.write(unpacker.flush())
 
 

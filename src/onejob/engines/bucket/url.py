@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -16,7 +15,7 @@ from onejob.core.errors import Invalid
 from onejob.engine import Durability
 from onejob.settings import read_variables
 
-from .objects import DateSource, HttpDates, LocalDates, ObjectStore, ObstoreObjects
+from .objects import DateSource, HttpDates, LocalDates, LocalFolder, ObjectStore, ObstoreObjects
 
 C = TypeVar("C", bound=StrEnum)
 
@@ -149,8 +148,8 @@ def open_objects(url: BucketUrl, clock: Clock) -> ObjectStore:
     from obstore import store
 
     if url.scheme == "file":
-        Path(url.prefix).mkdir(parents=True, exist_ok=True, mode=0o700)
-        return ObstoreObjects(store.LocalStore(url.prefix), LocalDates(clock))
+        folder = LocalFolder(url.prefix)
+        return ObstoreObjects(store.LocalStore(url.prefix), LocalDates(clock), folder=folder)
     quick, patient = (open_store(url, seconds) for seconds in (REQUEST_SECONDS, _LARGE_SECONDS))
     return ObstoreObjects(quick, _date_source(url), patient=patient)
 
