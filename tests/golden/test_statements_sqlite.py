@@ -72,6 +72,7 @@ def sent() -> Iterator[set[str]]:
     def watch(connection: apsw.Connection) -> None:
         connection.exec_trace = note
 
+    sqlite.schema.load_checksum_vfs()  # once per process, on a connection of its own
     apsw.connection_hooks.append(watch)
     yield found
     apsw.connection_hooks.remove(watch)
