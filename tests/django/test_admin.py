@@ -82,3 +82,11 @@ def test_nobody_else_sees_them_and_nobody_changes_them(site: Client) -> None:
     assert site.post(f"/admin/onejob/ledgerjob/{job.id}/delete/", {"post": "yes"}).status_code in (302, 403)
     assert ledger.job(job.id).state == "pending"
     assert site.get("/admin/onejob/ledgerjob/nonsense/change/").status_code == 404
+
+
+@pytest.mark.parametrize("model", ["ledgerjob", "ledgerkey"])
+@pytest.mark.parametrize("page", ["history", "delete", "change"])
+def test_pages_that_need_rows_are_refused(site: Client, model: str, page: str) -> None:
+    site.force_login(User.objects.get_or_create(username="root", is_staff=True, is_superuser=True)[0])
+    site.raise_request_exception = False
+    assert site.get(f"/admin/onejob/{model}/1/{page}/").status_code == (403 if page == "delete" else 404)

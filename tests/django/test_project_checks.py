@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.test import override_settings
 
 from onejob.django.apps import check_project
@@ -54,3 +55,10 @@ def test_a_store_in_memory_and_keys_without_users_are_warnings() -> None:
 def test_an_app_that_cannot_be_loaded_is_an_error() -> None:
     messages = found(LEDGER="sqlite:///keys.db", SCOPE=str, APP="nowhere:app")
     assert "nowhere" in messages["onejob.E003"]
+
+
+def test_a_project_without_an_automatic_field_is_not_warned() -> None:
+    with override_settings(DEFAULT_AUTO_FIELD="django.db.models.AutoField"):
+        config = apps.get_app_config("onejob")
+        assert config.default_auto_field == "django.db.models.BigAutoField"
+        assert config._is_default_auto_field_overridden

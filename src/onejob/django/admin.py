@@ -38,6 +38,15 @@ class LedgerAdmin(admin.ModelAdmin):
     def has_delete_permission(self, request: Any, obj: Any = None) -> bool:
         return False
 
+    def change_view(self, request: Any, object_id: str, form_url: str = "", extra_context: Any = None) -> Any:
+        raise Http404("the rows of this list have no page of their own")
+
+    def history_view(self, request: Any, object_id: str, extra_context: Any = None) -> Any:
+        raise Http404("the admin log knows nothing of the ledger; the page of a job has its events")
+
+    def delete_view(self, request: Any, object_id: str, extra_context: Any = None) -> Any:
+        raise PermissionDenied
+
     def load_page(self, filters: dict[str, str]) -> tuple[list[list[Any]], str | None]:
         """The rows of a page, and the cursor of the next one."""
         raise NotImplementedError

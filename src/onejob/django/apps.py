@@ -21,6 +21,7 @@ class OnejobConfig(AppConfig):
     name = "onejob.django"
     label = "onejob"
     verbose_name = "onejob"
+    default_auto_field = "django.db.models.BigAutoField"  # for models without rows: else `manage.py check` warns (W042)
 
     def ready(self) -> None:
         register(check_project)
