@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 IDEMPOTENCY_PREFIX: Final = "IDEMPOTENCY_"
 SERVICE_PREFIX: Final = "ONEJOB_"
+_SECRET_ENDINGS: Final = ("_API_KEY", "_GATE_KEY", "_SECRET", "_TOKEN", "_PASSWORD")
 CLI_ONLY_VARIABLES: Final = frozenset({"ONEJOB_API_KEY", "ONEJOB_URL", "ONEJOB_GATE_KEY"})
 FILE_ONLY_FIELDS: Final = ("jwt", "providers", "sites", "windows")  # tables, which no variable can hold
 SIMILARITY_MIN: Final = 0.7  # an unknown name this similar to a known one is a misspelling
@@ -134,6 +135,24 @@ def read_gate_key(environ: Mapping[str, str] | None = None) -> str:
 def read_variables(names: Iterable[str]) -> dict[str, str]:
     """These variables of the environment, as far as they are set."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def environment_for_programs() -> dict[str, str]:
+    """The environment for programs that are not part of onejob: without our API key, gate key and passwords.
+
+    Of a URL with a password its scheme is left, so that a program that uses it fails and does not take another store.
+    """
+    from onejob.engines import has_password  # late: an engine's gate imports this module
+
+    environment = {}
+    for name, value in os.environ.items():
+        if not name.startswith(SERVICE_PREFIX):
+            environment[name] = value
+        elif "://" in value and has_password(value):
+            environment[name] = value.partition("://")[0] + "://…"
+        elif not name.endswith(_SECRET_ENDINGS):
+            environment[name] = value
+    return environment
 
 
 def cache_folder() -> Path:

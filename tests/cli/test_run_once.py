@@ -123,6 +123,29 @@ def test_at_most_once_never_starts_a_command_that_may_have_been_started(capfd: p
     assert runs() == 2
 
 
+def test_the_command_does_not_inherit_credentials(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "ONEJOB_API_KEY": "s3cret",
+        "ONEJOB_GATE_KEY": "s3cret",
+        "ONEJOB_ENGINE": "postgresql://me:s3cret@db.example/onejob",
+        "ONEJOB_URL": "https://me:s3cret@onejob.example",
+        "ONEJOB_WINDOW": "1h",
+        "OTHER_API_KEY": "its own",
+    }.items():
+        monkeypatch.setenv(name, value)
+    words = ["--engine", "sqlite:///keys.db", "--", "env"]
+    assert main(["run-once", "k", *words]) == 0
+    out = capfd.readouterr().out
+    assert "s3cret" not in out
+    assert "ONEJOB_ENGINE=postgresql://…" in out
+    assert "ONEJOB_WINDOW=1h" in out
+    assert "OTHER_API_KEY=its own" in out
+    assert main(["run-once", "named", "--env", "ONEJOB_API_KEY", *words]) == 0
+    assert "ONEJOB_API_KEY=s3cret" in capfd.readouterr().out
+
+
 def test_a_signal_is_handed_on_and_the_command_may_clean_up() -> None:
     script = "trap 'echo cleaned; exit 7' TERM; echo ran >> runs; while :; do sleep 0.1; done"
     process = start("k", "--", "sh", "-c", script)

@@ -49,7 +49,7 @@ from onejob.ledger import Ledger
 from onejob.ledger.leases import LeaseRenewal, run_under_lease, settle_with_retries
 from onejob.ledger.parse import Submission
 from onejob.runtime.receipts import HeldKey, Receipt
-from onejob.settings import CliSettings, read_variables
+from onejob.settings import CliSettings, environment_for_programs, read_variables
 
 EXAMPLE = 'onejob run-once "backup@$(date -u +%F)" -- backup --full'
 SCOPE_DEFAULT = "run-once"
@@ -170,6 +170,7 @@ class CommandProcess:
         """To be called in the main thread: the kernel kills the command when the thread that forked it ends."""
         return subprocess.Popen(
             self._options.argv,
+            env=environment_for_programs() | read_variables(self._options.env),
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             stdout=output,
             stderr=output,
@@ -425,6 +426,7 @@ def _start_guard() -> subprocess.Popen[bytes]:
     """A shell that is told a process group, and kills it when this process dies."""
     return subprocess.Popen(
         ["/bin/sh", "-c", _GUARD],
+        env=environment_for_programs(),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ from onejob.core.states import ENDED_STATES, Delivery, JobState
 from onejob.ledger.parse import Submission
 from onejob.ledger.sequences import SequencedSubmission
 from onejob.resources.submissions import SequenceReceipt
-from onejob.settings import CiEnvironment, CliSettings
+from onejob.settings import CiEnvironment, CliSettings, environment_for_programs
 
 EXAMPLE = """onejob submit charge --key charge-ORD-123 --input '{"order": "ORD-123", "amount": 42}'"""
 GIT_SECONDS: Final = 10
@@ -222,7 +222,12 @@ def _join_key_parts(system: str, parts: list[str]) -> str:
 def _git_commit() -> str:
     try:
         git = subprocess.run(
-            ["git", "rev-parse", "--verify", "HEAD"], capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+            ["git", "rev-parse", "--verify", "HEAD"],
+            env=environment_for_programs(),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=GIT_SECONDS,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Invalid("key", "there is neither a known CI system nor a git commit here; give --key") from error

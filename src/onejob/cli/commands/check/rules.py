@@ -21,6 +21,7 @@ from onejob.clock import SystemClock
 from onejob.core.errors import Invalid
 from onejob.core.identity import format_job_id
 from onejob.ids import new_job_id
+from onejob.settings import environment_for_programs
 
 from .exchange import ApiResponse, ApiTarget, Unreachable, find_path
 
@@ -318,7 +319,11 @@ def check_restart(examiner: Examiner) -> str:
     before, key = examiner.count(), examiner.new_key()
     first = examiner.first(key)
     ran = subprocess.run(
-        shlex.split(examiner.restart), check=False, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        shlex.split(examiner.restart),
+        env=environment_for_programs(),
+        check=False,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
     )
     if ran.returncode:
         raise NotJudged(f"the command of --restart ended with exit code {ran.returncode}")
