@@ -9,11 +9,13 @@ import django
 if django.VERSION >= (6,):
     from django.tasks import default_task_backend, task
     from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_finished
 else:
     from django_tasks import default_task_backend, task
     from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_finished
 
-__all__ = ["TaskResultDoesNotExist", "add", "attempt", "default_task_backend", "fail"]
+__all__ = ["TaskResultDoesNotExist", "add", "attempt", "default_task_backend", "fail", "return_object", "task_finished"]
 
 
 def note(text: str) -> None:
@@ -38,3 +40,17 @@ def attempt(context: Any) -> int:
 @task
 async def fail() -> None:
     raise LookupError("always")
+
+
+class CardDeclined(Exception):
+    pass
+
+
+@task
+def decline() -> None:
+    raise CardDeclined("card 4711")
+
+
+@task
+def return_object() -> object:
+    return object()

@@ -17,6 +17,7 @@ from django.test import override_settings
 
 import onejob
 from onejob.django import get_ledger
+from onejob.django.management.commands.onejob_worker import build_app
 from tests.django import tasks_of_tests as tasks
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,7 @@ from django.test import override_settings
 with override_settings(ONEJOB={"LEDGER": sys.argv[1], "APP": "tests.django.test_tasks:jobs"}):
     call_command("onejob_worker", "--json")
 """
+BACKEND = {"BACKEND": "onejob.django.tasks.OnejobBackend"}
 jobs = onejob.App(keep_messages=False)
 
 
@@ -130,3 +132,71 @@ def test_a_worker_without_anything_to_run_is_refused() -> None:
         call_command("onejob_worker")
     with pytest.raises(CommandError, match="nowhere"):
         call_command("onejob_worker", "nowhere:app")
+
+
+def run_tasks(*job_ids: str, app: onejob.App | None = None) -> None:
+    ledger = get_ledger()
+    built = build_app(app or onejob.App())
+
+    async def work() -> None:
+        async with built.background_worker(ledger.async_ledger):
+            for job_id in job_ids:
+                job = await ledger.async_ledger.wait(job_id, timedelta(seconds=20))
+                assert job.state in ("success", "failed")
+
+    ledger.run(work())
+
+
+@pytest.mark.parametrize("path", ["antigravity.fly", "os.getcwd", "tests.django.tasks_of_tests.note", "add", "x.y.z"])
+def test_a_job_cannot_make_the_worker_import_or_call_what_is_not_a_task(path: str) -> None:
+    call = {"task": path, "args": [], "kwargs": {}}
+    job_id = get_ledger().submit("django-task:default", call, max_attempts=1).job_id
+    with pytest.raises(tasks.TaskResultDoesNotExist):
+        tasks.default_task_backend.get_result(job_id)
+    run_tasks(job_id)
+    assert "does not know the task" in str(get_ledger().job(job_id).error)
+    assert "antigravity" not in sys.modules
+
+
+def test_an_input_that_is_not_a_call_fails_and_has_no_result() -> None:
+    job_id = get_ledger().submit("django-task:default", {"task": 1}).job_id
+    with pytest.raises(tasks.TaskResultDoesNotExist):
+        tasks.default_task_backend.get_result(job_id)
+    run_tasks(job_id)
+    assert get_ledger().job(job_id).state == "failed"
+
+
+def test_the_end_is_signalled_as_it_is_stored() -> None:
+    ends = []
+
+    def receive(task_result: Any, **_: Any) -> None:
+        ends.append((task_result.id, task_result.status, get_ledger().job(task_result.id).state))
+
+    tasks.task_finished.connect(receive)
+    try:
+        result = tasks.return_object.enqueue()
+        run_tasks(result.id)
+    finally:
+        tasks.task_finished.disconnect(receive)
+    assert ends == [(result.id, "FAILED", "failed")]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_an_error_has_its_class_and_the_traceback_where_messages_are_kept(keeps: bool) -> None:
+    with override_settings(TASKS={"default": BACKEND | {"OPTIONS": {"max_attempts": 1}}}):
+        result = tasks.decline.enqueue()
+        run_tasks(result.id, app=onejob.App(keep_messages=keeps))
+    result.refresh()
+    [error] = result.errors
+    assert error.exception_class is tasks.CardDeclined
+    assert ("Traceback" in error.traceback, "card 4711" in error.traceback) == (keeps, keeps)
+
+
+def test_an_empty_list_of_queues_is_any_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKS_FOLDER", str(tmp_path))
+    with override_settings(TASKS={"default": BACKEND | {"QUEUES": []}}):
+        result = tasks.add.using(queue_name="anything").enqueue(1, b=2)
+        run_tasks(result.id)
+        result.refresh()
+        assert result.return_value == 3
+        assert tasks.add.get_result(result.id).task.queue_name == "anything"

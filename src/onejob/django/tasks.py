@@ -10,22 +10,25 @@
 If the ledger is in a database of the project, a task that is enqueued in a transaction is part of it.
 """
 
-import builtins
+import sys
+import traceback
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 from django.db import connections
-from django.utils.module_loading import import_string
-from msgspec import json
+from django.utils.module_loading import autodiscover_modules
+from msgspec import MsgspecError, Struct, json, structs
 
 from onejob.core.states import JobState
+from onejob.core.work import MESSAGE_CHARS_MAX
 from onejob.errors import Invalid, NotFound
 from onejob.ledger.parse import ATTEMPTS_DEFAULT
 from onejob.middleware.request_fingerprint import scope_name
 from onejob.resources.jobs import JobView
-from onejob.worker import Context
-from onejob.worker.handlers import Handler, build_handler
+from onejob.worker import Context, Retry
+from onejob.worker.handlers import Handler, build_handler, describe_exception
 
 try:
     from django import tasks
@@ -41,6 +44,7 @@ from .settings import project_settings
 
 TYPE_PREFIX = "django-task:"
 SCOPE_PREFIX = "django-task:"
+ANY_QUEUE = "*"  # stands for all queues where `QUEUES` is empty
 
 _STATUSES = {
     JobState.RUNNING: base.TaskResultStatus.RUNNING,
@@ -61,8 +65,20 @@ class OnejobTask(base.Task):
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
+class TaskCall(Struct, omit_defaults=True):
+    """The input of a job."""
+
+    task: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    queue: str = ""  # only where the type does not name it
+
+
 class OnejobBackend(BaseTaskBackend):
-    """`OPTIONS`: `max_attempts`, `delivery` and `timeout` (seconds) of the jobs, as in `@app.job`."""
+    """`OPTIONS`: `max_attempts`, `delivery` and `timeout` (seconds) of the jobs, as in `@app.job`.
+
+    And `modules`, whose tasks a worker runs besides those in the `tasks` modules of the project's apps.
+    """
 
     task_class = OnejobTask
     supports_defer = True
@@ -74,14 +90,14 @@ class OnejobBackend(BaseTaskBackend):
         """Submit the task as a job. Another job under the same key raises IdempotencyConflict."""
         self.validate_task(task)
         submission = {
-            "input": {"task": task.module_path, "args": list(args), "kwargs": kwargs},
+            "input": TaskCall(task.module_path, list(args), kwargs, "" if self.queues else task.queue_name),
             "idempotency_key": getattr(task, "idempotency_key", None),
             "scope": scope_name(task.module_path, SCOPE_PREFIX),
             "priority": task.priority,
             "run_at": task.run_after,
             **_job_options(self.options),
         }
-        job = _submitter().submit(f"{TYPE_PREFIX}{task.queue_name}", **submission).job
+        job = _submitter().submit(_job_type(task.queue_name if self.queues else ANY_QUEUE), **submission).job
         result = self._build_result(job, task, list(args), kwargs)
         signals.task_enqueued.send(type(self), task_result=result)
         return result
@@ -89,22 +105,25 @@ class OnejobBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> Any:
         ledger = get_ledger()
         try:
-            job = ledger.job(result_id)
-            given = json.decode(ledger.input(result_id))
-        except (NotFound, Invalid) as error:
+            job, call = ledger.job(result_id), _load_call(result_id)
+        except (NotFound, Invalid, MsgspecError) as error:
             raise exceptions.TaskResultDoesNotExist(result_id) from error
-        if not job.type.startswith(TYPE_PREFIX):
+        task = _find_task(call.task)
+        if task is None or not job.type.startswith(TYPE_PREFIX):
             raise exceptions.TaskResultDoesNotExist(result_id)
-        task = import_string(given["task"]).using(priority=job.priority, run_after=job.run_at)
-        result = self._build_result(job, task, given["args"], given["kwargs"])
+        queue = call.queue or None  # else that of the task
+        task = task.using(priority=job.priority, run_after=job.run_at, queue_name=queue)
+        result = self._build_result(job, task, call.args, call.kwargs)
         if job.state is JobState.SUCCESS:
             object.__setattr__(result, "_return_value", ledger.result(result_id))
         return result
 
     def _build_result(self, job: JobView, task: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        errors = (
-            [base.TaskError(exception_class_path=_error_class(job.error), traceback=job.error)] if job.error else []
-        )
+        errors = []
+        if job.error:
+            failures = get_ledger().failures(job.id)  # none where the operator keeps no messages
+            text = failures[-1].detail if failures else job.error
+            errors = [base.TaskError(exception_class_path=_error_class(job.error), traceback=text)]
         return base.TaskResult(
             task=task,
             id=job.id,
@@ -123,42 +142,92 @@ class OnejobBackend(BaseTaskBackend):
 
 def task_handlers() -> dict[str, Handler]:
     """A handler for each queue of each backend of this kind, for the worker."""
+    _import_tasks()
     handlers = {}
-    for alias in tasks.task_backends:
-        backend = tasks.task_backends[alias]
-        if isinstance(backend, OnejobBackend):
-            for queue in backend.queues:
-                type = f"{TYPE_PREFIX}{queue}"
-                handlers[type] = build_handler(type, _run_task, **_job_options(backend.options))
+    for backend in _backends():
+        for queue in backend.queues or (ANY_QUEUE,):
+            handler = build_handler(_job_type(queue), _run_task, **_job_options(backend.options))
+            handlers[handler.type] = structs.replace(
+                handler, describe=_describe, message=_traceback_text, on_end=_send_finished
+            )
     return handlers
 
 
-def _run_task(input: dict[str, Any], ctx: Context) -> Any:
-    task = import_string(input["task"])
+def _backends() -> list[OnejobBackend]:
+    backends = [tasks.task_backends[alias] for alias in tasks.task_backends]
+    return [backend for backend in backends if isinstance(backend, OnejobBackend)]
+
+
+def _import_tasks() -> None:
+    """Import the modules that the project names, by its apps and its setting, and so register their tasks."""
+    autodiscover_modules("tasks")
+    for backend in _backends():
+        for module in backend.options.get("modules", ()):
+            import_module(module)
+
+
+def _find_task(path: str) -> Any:
+    """The task that has this import path in an imported module, or None. What a job names is not imported."""
+    task = _imported(path)
+    if task is None:
+        _import_tasks()
+        task = _imported(path)
+    return task if isinstance(task, base.Task) and task.module_path == path else None
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return vars(sys.modules[module]).get(name) if module in sys.modules else None
+
+
+def _job_type(queue: str) -> str:
+    return f"{TYPE_PREFIX}{queue}"
+
+
+def _load_call(job_id: str) -> TaskCall:
+    return json.decode(get_ledger().input(job_id), type=TaskCall)
+
+
+def _run_task(input: TaskCall, ctx: Context) -> Any:
+    task = _find_task(input.task)
+    if task is None:
+        raise Retry(
+            "this worker does not know the task of the job; put it into the tasks.py of an app, "
+            "or name its module in OPTIONS['modules'] of TASKS"
+        )
     backend = task.get_backend()
     result = backend.get_result(ctx.job_id)
     signals.task_started.send(type(backend), task_result=result)
     context = (base.TaskContext(task_result=result),) if task.takes_context else ()
-    try:
-        returned = task.call(*context, *input["args"], **input["kwargs"])
-    except Exception:
-        if len(result.worker_ids) >= _job_options(backend.options)["max_attempts"]:
-            _finish(backend, result, base.TaskResultStatus.FAILED)
-        raise
-    object.__setattr__(result, "_return_value", returned)
-    _finish(backend, result, base.TaskResultStatus.SUCCESSFUL)
-    return returned
+    return task.call(*context, *input.args, **input.kwargs)
 
 
-def _finish(backend: OnejobBackend, result: Any, status: Any) -> None:
-    object.__setattr__(result, "status", status)
-    signals.task_finished.send(type(backend), task_result=result)
+def _send_finished(job_id: str) -> None:
+    """After the end is stored, so that a receiver sees what everybody else will see."""
+    task = _find_task(_load_call(job_id).task)
+    if task is not None:
+        backend = task.get_backend()
+        signals.task_finished.send(type(backend), task_result=backend.get_result(job_id))
+
+
+def _describe(error: BaseException) -> str:
+    """As for other jobs, with the module of the class, for `TaskError.exception_class`."""
+    kind = type(error)
+    prefix = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return prefix + describe_exception(error)
+
+
+def _traceback_text(error: BaseException) -> str:
+    """The end of the traceback, as much as is stored."""
+    return "".join(traceback.format_exception(error))[-MESSAGE_CHARS_MAX:]
 
 
 def _job_options(options: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(options) - {"max_attempts", "delivery", "timeout"})
+    unknown = sorted(set(options) - {"max_attempts", "delivery", "timeout", "modules"})
     if unknown:
-        raise Invalid("OPTIONS", f"TASKS has no option {', '.join(unknown)}; choose max_attempts, delivery or timeout")
+        raise Invalid(
+            "OPTIONS", f"TASKS has no option {', '.join(unknown)}; choose max_attempts, delivery, timeout or modules"
+        )
     seconds = options.get("timeout")
     return {
         "max_attempts": options.get("max_attempts", ATTEMPTS_DEFAULT),
@@ -174,6 +243,8 @@ def _submitter() -> Any:
 
 
 def _error_class(error: str) -> str:
-    """The class of the stored error if it is one of Python's own; its full name is not stored."""
-    name = error.partition(" ")[0]
-    return f"builtins.{name}" if isinstance(getattr(builtins, name, None), type) else "builtins.Exception"
+    """The class of the stored error if it is an exception that is imported here: whoever reports an error names no module."""
+    path = error.partition(" ")[0]
+    path = path if "." in path else f"builtins.{path}"
+    kind = _imported(path)
+    return path if isinstance(kind, type) and issubclass(kind, BaseException) else "builtins.Exception"

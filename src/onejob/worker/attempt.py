@@ -15,7 +15,7 @@ from onejob.backoff import Backoff
 from onejob.core.command import Command
 from onejob.core.lookup import LookUpJob
 from onejob.core.replies import AnyReply, Finished, Found, Refused, Released
-from onejob.core.states import Delivery
+from onejob.core.states import ENDED_STATES, Delivery
 from onejob.core.work import LOG_LINES_AT_ONCE_MAX, Extend, Finish, FinishOutcome, Release
 from onejob.engines.gate import Gate
 from onejob.errors import Invalid, Unavailable, Unknown
@@ -236,8 +236,8 @@ class RunningAttempt:
             if self._stop_reason is not None:
                 return self._stopped_command()
             log.warning("job %s failed: %s", self.attempt.job_id, describe_exception(error))
-            message = exception_message(error) if self._reporter.keep_messages else ""
-            return self._failed_command(self._reporter.describe(error), message=message)
+            message = (self.handler.message or exception_message)(error) if self._reporter.keep_messages else ""
+            return self._failed_command((self.handler.describe or self._reporter.describe)(error), message=message)
 
     def _begin_finish_inside(self, result: bytes) -> tuple[Sequence[Extend], Finish]:
         """The commands that end the job in the handler's transaction, whose lock keeps the heartbeat out from now on."""
@@ -317,6 +317,8 @@ class RunningAttempt:
         match reply:
             case Finished() | Released():
                 self._reporter.count(str(reply.job.state))
+                if self.handler.on_end is not None and reply.job.state in ENDED_STATES:
+                    await self._call_on_end(self.handler.on_end)
             case Refused():
                 self._reporter.count("refused")
                 log.info("job %s: %s", self.attempt.job_id, reply.message)
@@ -324,6 +326,13 @@ class RunningAttempt:
                 self._reporter.count("unreported")
                 log.warning("job %s: reporting its outcome failed: %s", self.attempt.job_id, reply)
         self.context.pending_updates.fail_waiters()
+
+    async def _call_on_end(self, on_end: Callable[[str], object]) -> None:
+        call = partial(on_end, self.attempt.job_id)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._reporter.thread_pool(), call)
+        except Exception:
+            log.exception("job %s has ended, and what is called after its end failed", self.attempt.job_id)
 
     def _with_pending_updates(self, command: Finish | Release) -> list[Command[Any]]:
         return [*self._pending_extends(), command]

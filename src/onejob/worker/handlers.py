@@ -44,6 +44,9 @@ class Handler(Struct, frozen=True, kw_only=True):
     delivery: Delivery
     max_attempts: int
     timeout: timedelta | None
+    describe: Callable[[BaseException], str] | None = None  # the error that everybody sees; None: that of the app
+    message: Callable[[BaseException], str] | None = None  # for operators; None: that of the exception
+    on_end: Callable[[str], object] | None = None  # called in a thread with the id of a job whose end is stored
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function directly, as in a unit test."""

@@ -15,7 +15,7 @@ from onejob.django.settings import project_settings
 from onejob.errors import OnejobError
 from onejob.worker import App
 from onejob.worker.app import load_app
-from onejob.worker.handlers import Handler
+from onejob.worker.handlers import Handler, describe_exception
 
 
 class WorkerCommand(BaseCommand):
@@ -47,6 +47,8 @@ def build_app(app: App) -> App:
         handlers = dict(app.handlers)
     else:
         handlers = task_handlers() | app.handlers
+        if app.describe is not describe_exception:
+            handlers = {type: replace(handler, describe=None) for type, handler in handlers.items()}
     built = copy(app)
     built.handlers = {type: _with_fresh_connections(handler) for type, handler in handlers.items()}
     return built
@@ -56,8 +58,11 @@ def _with_fresh_connections(handler: Handler) -> Handler:
     """Connections that are broken or too old are closed before and after each job, as Django does for a request."""
     if handler.is_async:
         return handler
-    function: Callable[..., Any] = handler.function
+    on_end = handler.on_end and _fresh(handler.on_end)
+    return replace(handler, function=_fresh(handler.function), on_end=on_end)
 
+
+def _fresh(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         close_old_connections()
@@ -66,7 +71,7 @@ def _with_fresh_connections(handler: Handler) -> Handler:
         finally:
             close_old_connections()
 
-    return replace(handler, function=run)
+    return run
 
 
 Command = WorkerCommand  # the name that Django looks for
