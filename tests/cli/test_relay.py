@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from argparse import Namespace
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,22 @@ def test_a_wrong_source_is_told_with_the_next_act(
     result = run("relay", "--once", "--engine", f"sqlite:///{tmp_path / 'o.db'}", *words)
     assert result.code != 0
     assert cause in result.err
+
+
+@pytest.mark.parametrize("change", ["UPDATE", "DELETE"])
+def test_a_table_that_cannot_be_changed_is_told_with_the_next_act(
+    run: CommandRunner, sqlite_source: Source, tmp_path: Path, change: str
+) -> None:
+    sqlite_source.add("k")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.execute(
+            f"CREATE TRIGGER refuse BEFORE {change} ON {TABLE_DEFAULT} BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    result = run("relay", "--from", sqlite_source.url, "--once", "--json", "--engine", f"sqlite:///{tmp_path / 'o.db'}")
+    assert result.code == 4
+    assert "then retry" in result.err
+    assert "Traceback" not in result.err
+    assert "SERVICE_UNAVAILABLE" in result.out
 
 
 def test_a_table_that_cannot_be_read_leaves_no_connection_open(tmp_path: Path) -> None:

@@ -95,7 +95,15 @@ def _cause(error: Exception) -> str:
 
 
 def _run_once(relay: Relay, options: Namespace) -> int:
-    counts = relay.run_once()
+    try:
+        counts = relay.run_once()
+    except OnejobError:
+        raise
+    except Exception as error:  # the drivers of databases raise anything
+        raise Unavailable(
+            f"the table {options.table} cannot be read or changed ({_cause(error)}): the rows that are left were not "
+            "lost, and none is submitted twice; repair it, then retry"
+        ) from error
     _print_counts(counts, options)
     return FAILED if counts.failed else REFUSED if counts.left else DONE
 
