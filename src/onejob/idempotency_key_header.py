@@ -13,7 +13,11 @@ from .core.errors import Invalid
 
 HEADER_NAME = b"idempotency-key"
 
-_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"[ \t]*(?:;[\x20-\x7e]*)?')
+_STRING = r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"'
+_PARAMETER = (
+    r'[ \t]*; *[a-z*][a-z0-9_.*-]*(?:=(?:"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"|[\x21\x23-\x3a\x3c-\x7e]+))?'
+)
+_QUOTED = re.compile(rf"{_STRING}(?:{_PARAMETER})*[ \t]*")
 _BARE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x7e]+")
 _BYTES_OR_BOOLEAN = re.compile(r":[A-Za-z0-9+/=]*:|\?[01]")
 _ESCAPED = re.compile(r'\\(["\\])')

@@ -40,6 +40,14 @@ def test_a_uuid_in_any_case_is_the_same_uuid() -> None:
     assert checked_key(UUID.upper()) == checked_key(UUID.title()) == checked_key(UUID) == UUID
 
 
+def test_the_uuid_of_a_broken_generator_is_refused() -> None:
+    nil = "00000000-0000-0000-0000-000000000000"
+    with pytest.raises(Invalid, match="nil UUID"):
+        checked_key(nil)
+    for near in (nil[:-1] + "1", nil.replace("-", ""), nil + "0"):
+        assert checked_key(near) == near
+
+
 def test_what_only_resembles_a_uuid_keeps_its_case() -> None:
     upper = UUID.upper()
     near = [upper.replace("-", ""), "{" + upper + "}", "urn:uuid:" + upper, upper + "0", upper[:-1] + "G"]

@@ -54,6 +54,12 @@ async def test_settling_a_slot_says_whether_there_was_one(queue: onejob.Ledger, 
         await queue.consume_reservation(slot or "", "00000000-0000-0000-0000-000000000000")
 
 
+@pytest.mark.parametrize("malformed", ["", "unknown", "x" * 47, "ä" * 48])
+async def test_a_malformed_reservation_is_one_that_is_not_there(queue: onejob.Ledger, malformed: str) -> None:
+    assert await queue.consume_reservation(malformed) is False
+    assert await queue.release_reservation(malformed) is False
+
+
 async def test_a_used_reservation_says_nothing_about_the_quota(queue: onejob.Ledger) -> None:
     slot = await queue.reserve_job_slot(42) or ""
     await queue.release_reservation(slot)

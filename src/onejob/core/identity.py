@@ -246,8 +246,12 @@ def encode_reservation_id(usage: bytes, nonce: bytes) -> str:
     return urlsafe_b64encode(usage[_TENANT_BYTES:] + nonce).decode()
 
 
+def is_reservation_id(text: object) -> bool:
+    return isinstance(text, str) and _RESERVATION_ID_PATTERN.fullmatch(text) is not None
+
+
 def usage_id_of_reservation(tenant: str, reservation: str) -> bytes:
-    if not isinstance(reservation, str) or not _RESERVATION_ID_PATTERN.fullmatch(reservation):
+    if not is_reservation_id(reservation):
         raise Invalid("reservation", "the id of a reservation is 48 characters; send it as it was received")
     return tenant_prefix(tenant) + urlsafe_b64decode(reservation)[:_DIGEST_BYTES]
 

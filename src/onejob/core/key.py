@@ -12,6 +12,7 @@ from .identity import UUID_CHARS, UUID_PATTERN, plain_str
 KEY_CHARS_MAX: Final = 255
 SEQUENCE_MAX: Final = 2**64 - 1
 NONCE_CHARS: Final = 16
+NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 _UUID = re.compile(UUID_PATTERN)
 # Category Cc is exactly these two ranges in every version of Unicode; a lone surrogate has no UTF-8 form.
@@ -31,6 +32,10 @@ def checked_key(key: "KeyLike") -> str:
     if not (text.isascii() and text.isprintable()) and _FORBIDDEN_CHARACTERS.search(text):
         raise Invalid("key", "the key has a control character or a lone surrogate; send it without")
     if len(text) == UUID_CHARS and _UUID.fullmatch(text):
+        if text == NIL_UUID:
+            raise Invalid(
+                "key", "the key is the nil UUID, which a broken generator makes for every request; repair that"
+            )
         return text.lower()
     return text
 

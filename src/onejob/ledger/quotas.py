@@ -13,6 +13,7 @@ from onejob.core.identity import (
     check_key_owner,
     checked_name,
     encode_reservation_id,
+    is_reservation_id,
     parse_job_id,
     policy_id,
     resolve_scope,
@@ -130,6 +131,8 @@ class QuotaOperations(LedgerBase):
 
         False if there is no such slot any more: it expired, was released, or was used for another job.
         """
+        if not is_reservation_id(reservation_id):
+            return False
         try:
             await self.consume_reservation_or_raise(reservation_id, job_id)
         except SubmissionRefused as error:
@@ -150,6 +153,8 @@ class QuotaOperations(LedgerBase):
 
     async def release_reservation(self, reservation_id: str) -> bool:
         """Free a slot, also once more. False if there is none to free: it is unknown, expired or consumed."""
+        if not is_reservation_id(reservation_id):
+            return False
         try:
             return await self.release_reservation_or_raise(reservation_id)
         except SubmissionRefused as error:
