@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import onejob
 from onejob.clock import FakeClock
 from onejob.core.credentials import Role
 from onejob.core.identity import Actor
+from onejob.http.rate_limit import RateLimitedLedger
+from onejob.ledger.base import runtime_of
 from onejob.runtime.rate_limit import RateLimiter
+from onejob.runtime.settings import change_settings
 
 from .auth_server import BODY, AuthServer, bearer, token
 
@@ -115,3 +119,15 @@ def test_buckets_are_bounded_and_the_least_used_leaves() -> None:
         rates.take(("acme", f"user:{n}"), 1)
         assert rates.take(("acme", "user:0"), 1) == 0
     assert len(rates) == 10
+
+
+async def test_a_submission_that_is_repeated_under_changed_settings_takes_one_token() -> None:
+    """Its own token must not be missing when it is repeated."""
+    limiter = RateLimiter(per_second=0.001, burst=1, monotonic=FakeClock().monotonic)
+    async with onejob.open("memory://", sweep=False) as queue:
+        runtime = runtime_of(queue)
+        limited = RateLimitedLedger(runtime, queue.caller, limiter)
+        await change_settings(runtime.gate, {"window_ms": 7_200_000}, actor="client:admin")
+        submission = onejob.Submission(type="t", idempotency_key="k")
+        assert (await limited.submit_prepared(submission)).created
+        assert limiter.take((queue.caller.tenant, queue.caller.actor), 1) == 0

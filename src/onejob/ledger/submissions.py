@@ -112,9 +112,9 @@ class SubmissionOperations(LedgerBase):
             return receipt
         if is_settings_refusal(result):
             await runtime.adopt_changed_settings()
-            # As `repeated_under_new_settings`, without a call for all others.
+            # As `repeated_under_new_settings`, without a call for all others; a subclass has counted it already.
             if runtime.settings_body != command.settings:
-                return await self.submit_prepared(submission, precondition)
+                return await SubmissionOperations.submit_prepared(self, submission, precondition)
         return await require_receipt(self._gate, command, result)
 
     @repeated_under_new_settings
