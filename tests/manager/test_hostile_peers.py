@@ -435,6 +435,39 @@ async def test_a_gate_that_leaves_before_its_stream_begins_is_forgotten(monkeypa
         assert not listeners
 
 
+async def test_no_stream_begins_while_the_manager_shuts_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shutdown would wait for the end of the stream."""
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+    authorize = ManagerIdempotencyLedger.authorize
+    servers: list[manager_server.ManagerServer] = []
+    listen = manager_server.ManagerServer.listen
+
+    async def authorize_slowly(self: ManagerIdempotencyLedger, request: WireRequest) -> GateKey:
+        if request.path == "/subscribe":
+            asked.set()
+            await may_answer.wait()
+        return await authorize(self, request)
+
+    async def note_and_listen(self: manager_server.ManagerServer, *args: Any) -> Address:
+        servers.append(self)
+        return await listen(self, *args)
+
+    monkeypatch.setattr(ManagerIdempotencyLedger, "authorize", authorize_slowly)
+    monkeypatch.setattr(manager_server.ManagerServer, "listen", note_and_listen)
+    async with limited_gate() as (engine, _):
+        address = engine.peers.managers[0].address
+        _, headers = await engine.peers.connect(engine.peers.managers[0])
+        connection = await open_connection(Address(address.host, address.port), None)
+        request = asyncio.create_task(connection.request("/subscribe", headers, b""))
+        await asked.wait()
+        closing = asyncio.create_task(servers[0].aclose(drain_seconds=60))
+        await asyncio.sleep(0.05)
+        may_answer.set()
+        with pytest.raises(RequestRefused, match="shutting down"):
+            await request
+        await asyncio.wait_for(closing, 30)
+
+
 def test_a_limited_gate_changes_the_rate_of_its_own_tenants_alone() -> None:
     clock = FakeClock()
     shares = RateShares(GateSettings(rate_per_second=10.0, rate_burst=10), clock.monotonic)

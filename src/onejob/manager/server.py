@@ -252,6 +252,8 @@ class ManagerConnection(Connection):
             ledger.check_target(request)
             if key.is_site:
                 raise RequestError(STATUS_FORBIDDEN, "the credential of a site may deliver jobs, and nothing else")
+            if self._server.is_draining:  # which would wait for the stream
+                raise RequestError(STATUS_UNAVAILABLE, "this manager is shutting down; ask another one")
         except RequestError as error:
             self._write_answer(exchange, _failure(error.status, str(error)), is_last=True)
             return
