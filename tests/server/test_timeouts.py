@@ -53,15 +53,6 @@ def test_a_slow_head_is_cut_off(server: Server) -> None:
     assert [reply.status for reply in parse_responses(received)] == [408]
 
 
-def test_the_time_of_the_first_head_begins_with_the_connection(server: Server) -> None:
-    with server.connect() as connection:
-        time.sleep(HEAD_SECONDS * 0.7)
-        begin = time.monotonic()
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
-        assert [reply.status for reply in parse_responses(receive_all(connection))] == [408]
-    assert time.monotonic() < begin + HEAD_SECONDS
-
-
 @pytest.mark.parametrize("first", [b"", request("GET", "/healthz", close=False)], ids=["first", "second"])
 @pytest.mark.parametrize("piece", [b"x", b"\r\nX: y"], ids=["bytes", "lines"])
 def test_a_head_has_one_time_limit_however_steadily_it_arrives(server: Server, first: bytes, piece: bytes) -> None:
