@@ -9,7 +9,10 @@ SERVABLE := .venv/.servable
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # A file whose hash is not in the list is refused; so is a source archive, whose build would fetch unlisted files.
-INSTALL := $(PIP) --require-hashes --only-binary :all: -r
+# uv does it in a second where pip takes eleven.
+UV := $(shell command -v uv 2>/dev/null)
+LOCKED := --require-hashes --only-binary :all: -r
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP)) $(LOCKED)
 INSTALL_ONEJOB := $(PIP) --no-deps --no-build-isolation -e .
 TEST := $(BIN)/pytest -n $(WORKERS) --dist=worksteal
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' -c constraints.txt pyproject.toml
@@ -25,14 +28,18 @@ setup: $(READY) ## Make .venv with onejob and everything to work on it
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("onejob needs Python 3.11 or later: make PYTHON=python3.11")'
+	@echo 'making .venv, the Python environment of this folder'
 	@$(PYTHON) -m venv .venv
 
 $(SERVABLE): pyproject.toml requirements/serve.txt | $(BIN)/python
+	@echo 'installing what serving needs into .venv (once, about 15 seconds)'
 	@$(INSTALL) requirements/serve.txt
+	@echo 'installing onejob from this folder'
 	@$(INSTALL_ONEJOB)
 	@touch $@
 
 $(READY): requirements/dev.txt $(SERVABLE)
+	@echo 'installing what the tests need into .venv, PostgreSQL and an S3 server too (once, about 30 seconds)'
 	@$(INSTALL) requirements/dev.txt
 	@touch $@
 
@@ -90,7 +97,7 @@ lock: .venv/.release ## Lock versions and hashes again, after a change of pyproj
 
 sbom: .venv/.release ## Write sbom.json (CycloneDX): everything that serving installs, with licences
 	@$(PYTHON) -m venv --clear --without-pip build/serving
-	@$(subst -m pip,-m pip --python build/serving,$(INSTALL)) requirements/serve.txt
+	@$(subst -m pip,-m pip --python build/serving,$(PIP)) $(LOCKED) requirements/serve.txt
 	@$(subst -m pip,-m pip --python build/serving,$(INSTALL_ONEJOB))
 	$(BIN)/cyclonedx-py environment build/serving --pyproject pyproject.toml --mc-type application --output-reproducible -o sbom.json
 

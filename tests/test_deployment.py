@@ -194,11 +194,12 @@ def test_the_action_passes_its_inputs_as_variables_and_its_shell_is_valid() -> N
     used = {
         name
         for step in (install, submit)
-        for value in step["env"].values()
+        for value in step.get("env", {}).values()
         for name in re.findall(r"inputs\.([\w-]+)", value)
     }
     assert used == set(ACTION["inputs"])
     for step in (install, submit):
         assert "${{" not in step["run"]
         subprocess.run(["bash", "-n", "-c", step["run"]], check=True)
+    assert "$GITHUB_ACTION_PATH" in install["run"]  # its own checkout, never a name on an index
     assert set(ACTION["outputs"]) == {"job_id", "outcome", "key"}

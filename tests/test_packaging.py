@@ -213,4 +213,19 @@ print(*(main(line.split(" ")) for line in sys.argv[1:]))
         [sys.executable, "-c", program, *lines], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("\n0 2\n")
-    assert "pip install 'onejob[gate]'" in done.stderr
+    assert "install onejob[gate]" in done.stderr
+
+
+def test_no_page_installs_onejob_by_its_name_on_an_index() -> None:
+    """Somebody else may own the name there: a clone, a path or a built wheel is installed."""
+    command = re.compile(r"pip install [^`\n]*?(?<![\w./-])onejob(?![\w./-])")
+    places = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("examples/**/*"),
+        *ROOT.glob("ops/**/*"),
+        ROOT / "action.yml",
+    ]
+    files = [place for place in places if place.suffix in {".md", ".py", ".sh", ".yml", ".yaml", ".service", ".env"}]
+    assert len(files) > 50
+    assert not [str(file) for file in files if command.search(file.read_text(encoding="utf-8"))]

@@ -136,6 +136,7 @@ def check_text(block: Block) -> None:
 CHECKS: dict[str, Callable[[Block], None]] = {
     "python": check_python, "sh": check_commands, "": check_commands, "json": check_json, "yaml": check_yaml,
     "toml": check_toml, "sql": check_text, "text": check_text, "pyi": check_text,
+    "diff": check_text,  # applied by test_adding_things.py
 }  # fmt: skip
 
 

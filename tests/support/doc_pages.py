@@ -104,7 +104,8 @@ class Reader:
         """Start it, and wait for its first line: it is ready then."""
         if earlier := self._background.get(block.title):
             _end(earlier)
-        process = self._background[block.title] = self._start("bash", "-c", f"exec {text.strip()}")
+        command = text.strip().replace("make serve", "onejob serve")  # what it sets up is there
+        process = self._background[block.title] = self._start("bash", "-c", f"exec {command}")
         assert process.stdout is not None
         assert process.stdout.readline(), f"{block.page}:{block.line}: it ended at once"
         Thread(target=process.stdout.read, daemon=True).start()  # so that it never waits for its reader
@@ -133,10 +134,12 @@ class Reader:
 
 def _without_installing(text: str) -> str:
     """Installing takes longer than the rest of a page, so that what is to be installed is only looked for."""
+    if "-m venv" not in text:
+        text = text.replace(". .venv/bin/activate\n", "")
     lines = []
     for line in text.replace("-m venv .venv", "-m venv --without-pip .venv").splitlines():
         if line.startswith("pip install "):
-            _find_installed(shlex.split(line)[2:])
+            _find_installed([name.removeprefix("../") for name in shlex.split(line)[2:]])
         else:
             lines.append(line)
     return "\n".join(lines)

@@ -41,7 +41,7 @@ async def open_engine(url: str, *, clock: Clock | None = None, examine: bool = F
         try:
             import httptools  # noqa: F401 - a connection needs it; here, because the error says what to install
         except ModuleNotFoundError:
-            raise Invalid("engine", f"{scheme}:// needs the extra `gate`: pip install 'onejob[gate]'") from None
+            raise Invalid("engine", f"{scheme}:// needs the extra `gate`: install onejob[gate]") from None
         from .remote import RemoteEngine
 
         return await RemoteEngine.open(url, clock=clock)
@@ -51,7 +51,7 @@ async def open_engine(url: str, *, clock: Clock | None = None, examine: bool = F
         except ModuleNotFoundError as error:
             if error.name != "obstore":
                 raise
-            raise Invalid("engine", f"{scheme}:// needs the extra `bucket`: pip install 'onejob[bucket]'") from None
+            raise Invalid("engine", f"{scheme}:// needs the extra `bucket`: install onejob[bucket]") from None
         return await BucketEngine.open(url, clock=clock, examine=examine)
     shown = f"{scheme}://…" if found and _SCHEME.fullmatch(scheme) else "the URL"  # what it is otherwise may be secret
     raise Invalid(
