@@ -79,17 +79,41 @@ def test_a_forked_child_draws_other_job_ids(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_copy_of_the_machine_draws_other_job_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have the same memory, the same process id and, by bad luck, the same millisecond."""
-    monkeypatch.setattr(ids, "_wall_ns", lambda: 1_800_000_000_000_000_000)
+    now_ns = 1_800_000_000_000_000_000
+    monkeypatch.setattr(ids, "_wall_ns", lambda: now_ns)
+    monkeypatch.setattr(ids, "_pool_owner", (0, 0))
     monkeypatch.setattr(ids, "_last_stamp", 0)
     new_job_id()
-    stamp = ids._last_stamp
+    pool, owner, stamp = list(ids._pool), ids._pool_owner, ids._last_stamp
+    assert len(pool) == ids._POOL_IDS - 1
 
-    def draw_in_copy() -> list[bytes]:
-        monkeypatch.setattr(ids, "_last_stamp", stamp)
-        return [new_job_id() for _ in range(31)]
+    def draw_in_copy(*, later_ns: int) -> list[bytes]:
+        nonlocal now_ns
+        for name, value in {"_pool": iter(pool), "_pool_owner": owner, "_last_stamp": stamp}.items():
+            monkeypatch.setattr(ids, name, value)
+        now_ns = 1_800_000_000_000_000_000 + later_ns
+        return [new_job_id() for _ in pool]
 
-    copies = [draw_in_copy() for _ in range(4)]
-    assert len({job_id[8:] for drawn in copies for job_id in drawn}) == 4 * 31
+    copies = [draw_in_copy(later_ns=later_ns) for later_ns in (1, 2, 1_000_001, 1_000_002)]
+    assert len({job_id for drawn in copies for job_id in drawn}) == 4 * len(pool)
+    # From the next millisecond on, not a bit comes from the pool that both have.
+    used = {id[8:] for id in copies[2]}
+    assert used.isdisjoint(
+        (0x8000_0000_0000_0000 | (tail ^ now_ns) & ids._TAIL_MASK).to_bytes(8, "big") for tail, _ in pool
+    )
+
+
+def test_bits_that_another_process_drew_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that was forked without Python's knowledge has the pool of its parent."""
+    monkeypatch.setattr(ids, "_wall_ns", lambda: 1_800_000_000_000_000_000)
+    monkeypatch.setattr(ids, "_pool_owner", (0, 0))
+    monkeypatch.setattr(ids, "_last_stamp", 0)
+    new_job_id()
+    left = list(ids._pool)
+    monkeypatch.setattr(ids, "_pool", iter(left))
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    new_job_id()
+    assert list(ids._pool) != left[1:]
 
 
 def test_a_fork_while_a_thread_draws_leaves_the_child_able_to_draw() -> None:

@@ -22,11 +22,14 @@ _TAIL_MASK: Final = (1 << _TAIL_BITS) - 1
 _COUNTER_BITS: Final = 12
 _RANDOM_LAYOUT: Final = Struct(">QH")
 _UUID_LAYOUT: Final = Struct(">QQ")
+_POOL_IDS: Final = 32
 _NS_PER_MS: Final = 1_000_000
 
 _wall_ns = SystemClock().wall_ns
 _lock = Lock()
 _last_stamp = 0
+_pool: Iterator[tuple[int, ...]] = iter(())
+_pool_owner = 0, 0  # the process and the millisecond it was drawn in
 _request_ids: list[str] = []
 
 
@@ -123,14 +126,35 @@ class KeyGenerator:
 def new_job_id() -> bytes:
     """A time-ordered UUID (version 7), greater than every one that this process has drawn before."""
     global _last_stamp  # noqa: PLW0603 - ids are ordered within the process
-    tail, start = _RANDOM_LAYOUT.unpack(os.urandom(_RANDOM_LAYOUT.size))
     with _lock:
-        stamp = _wall_ns() // _NS_PER_MS << _COUNTER_BITS | start >> 5
+        now_ns = _wall_ns()
+        now_ms = now_ns // _NS_PER_MS
+        tail, start = _draw_from_pool(now_ms)
+        stamp = now_ms << _COUNTER_BITS | start >> 5
         # Within a millisecond, or after the wall clock stepped back, the stamp is counted up.
         if stamp <= _last_stamp:
             stamp = _last_stamp + 1
         _last_stamp = stamp
-    return _uuid7(stamp, tail & _TAIL_MASK)
+    return _uuid7(stamp, (tail ^ now_ns) & _TAIL_MASK)
+
+
+def _draw_from_pool(now_ms: int) -> tuple[int, ...]:
+    """Random bits for one id; the lock is held.
+
+    Asking the system for every id would release the GIL for every id, and a thread that waits for it would take it
+    each time. A pool must not give a copy of this process the same bits. After a fork it is dropped, and
+    one that another process id drew is not used. A copy of the whole machine has the same memory and the same process
+    id: it can use what is left of the pool only within the millisecond in which the pool was drawn, by its own clock. There
+    the nanosecond of every id, which is added to its bits, tells the two apart.
+    """
+    global _pool, _pool_owner  # noqa: PLW0603 - one pool for all threads
+    owner = os.getpid(), now_ms
+    if owner == _pool_owner:
+        for drawn in _pool:
+            return drawn
+    _pool = _RANDOM_LAYOUT.iter_unpack(os.urandom(_POOL_IDS * _RANDOM_LAYOUT.size))
+    _pool_owner = owner
+    return next(_pool)
 
 
 def new_nonce() -> str:
@@ -173,8 +197,9 @@ def _uuid7(stamp: int, tail: int) -> bytes:
 
 def _reset_after_fork() -> None:
     # The lock may have been held by a thread that does not exist in the child.
-    global _lock  # noqa: PLW0603 - see above
+    global _lock, _pool  # noqa: PLW0603 - see above
     _lock = Lock()
+    _pool = iter(())  # the parent uses these
     _request_ids.clear()
 
 

@@ -128,7 +128,7 @@ class Peers:
         self.settings = b""  # of the ledger, as a manager has last said
         self.clock_sample: StoreTimeSample | None = None
         self.generation = 0  # the most commits of the store that an answer has shown
-        self._gate_key = gate_key
+        self._authorization: HeaderLines = ((b"authorization", b"Bearer " + gate_key.encode()),) if gate_key else ()
         self._tls = tls
         self._monotonic = clock.monotonic
         self._silence_seconds_max = silence_seconds_max
@@ -162,7 +162,7 @@ class Peers:
         sent, known_generation = self._monotonic(), self.generation
         try:
             request = encode_struct(HelloRequest(WIRE_VERSION_OLDEST, WIRE_VERSION))
-            answer = await connection.request("/hello", self._authorization(), request)
+            answer = await connection.request("/hello", self._authorization, request)
             hello: Hello = decode_struct(answer, Hello)
             received = self._monotonic()
             self._check(manager, hello)
@@ -273,15 +273,12 @@ class Peers:
             )
         self.note_generation(hello.generation)
 
-    def _authorization(self) -> HeaderLines:
-        return ((b"authorization", b"Bearer " + self._gate_key.encode()),) if self._gate_key else ()
-
     def _headers(self, manager: Manager) -> HeaderLines:
         assert self.agreed is not None
         return (
             (VERSION_HEADER, b"%d" % manager.version),
             (LEDGER_HEADER, self.agreed.hello.ledger_id.encode()),
-            *self._authorization(),
+            *self._authorization,
         )
 
 
