@@ -522,7 +522,7 @@ API_PARTS: list[tuple[str, str, list[tuple[str, Any]]]] = [
     (
         "The client",
         (
-            "For callers over HTTP: `pip install 'onejob[client]'`, [how to use it](client.md). "
+            "For callers over HTTP: `pip install '../onejob[client]'`, [how to use it](client.md). "
             "`AsyncClient` has the same methods, awaited."
         ),
         [("Client", onejob.Client), ("RetryPolicy", onejob.RetryPolicy)],
